@@ -1,0 +1,106 @@
+"""Everything the core may ask of the world: clocks and a disk.
+
+The core takes these as arguments and never reaches for the real thing, so the same code runs on a
+real machine (`server/`) and on a simulated one. No behaviour lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class Now:
+    """Both clocks, read once per turn of the loop.
+
+    `monotonic_ms` is for timeouts and deadlines; it never jumps. `wall_ms` is for timestamps and
+    retention; tests and operators may move it.
+    """
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class File(Protocol):
+    """An open file. Writes only ever append; only index files are written in place."""
+
+    path: str
+    size: int  # bytes written so far, kept by the File; not a system call
+
+    def fileno(self) -> int: ...
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or raise OSError with the file cut back to `size`."""
+        ...
+
+    def append_all(self, pieces: list[bytes]) -> None:
+        """The same for several pieces in one write."""
+        ...
+
+    def read(self, length: int, position: int) -> bytes:
+        """At most `length` bytes from `position`; shorter only at the end of the file."""
+        ...
+
+    def write_at(self, data: Buffer, position: int) -> None: ...
+
+    def resize(self, size: int) -> None: ...
+
+    def flush(self) -> None:
+        """fdatasync. May be called from another thread; everything else may not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Folders and files by path. Paths are plain strings made with "/"."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def list(self, folder: str) -> list[str]:
+        """Names in `folder`, sorted; an empty list if there is no such folder."""
+        ...
+
+    def make_folder(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; open Files of `old` stay valid."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no complaint if it is gone already."""
+        ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all it holds."""
+        ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file(self, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
+        """Replace `path` atomically: temporary file, fsync (unless told not to), rename."""
+        ...
+
+    def flush_folder(self, path: str) -> None:
+        """fsync of a folder, so that new names in it survive a power cut."""
+        ...
+
+
+@dataclass(slots=True)
+class FileSlice:
+    """Bytes that stay in a file until a socket takes them; what a fetch answers with."""
+
+    file: File
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length

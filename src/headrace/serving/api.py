@@ -1,0 +1,80 @@
+"""What a request handler is given and what it may answer.
+
+A handler is a plain function `handle(owner, request, call)`; `owner` is the Broker or the Controller.
+It answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
+Handlers raise `KafkaError` for refusals and never catch anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.environment import Now
+
+
+class Call:
+    """One request's circumstances: who asks, in which version, and when."""
+
+    __slots__ = ("now", "version", "client_id", "session", "correlation_id")
+
+    def __init__(
+        self, now: Now, version: int, client_id: str, session: Peer, correlation_id: int
+    ) -> None:
+        self.now = now
+        self.version = version
+        self.client_id = client_id
+        self.session = session
+        self.correlation_id = correlation_id
+
+
+class Peer(Protocol):
+    """What a handler may know of the connection a request came on."""
+
+    client_host: str
+    listener: str
+
+
+class Waitable(Protocol):
+    """Something a request can wait for; it wakes what hangs on it by `Purgatory.wake`."""
+
+    waiting: list[Parked]
+
+
+class Parked:
+    """A request that waits. It hangs on the things it waits for and is tried again when one changes.
+
+    `attempt(expired)` returns the response, or None to go on waiting; with `expired` it must answer.
+    Whoever parks keeps values, not views: the receive buffer is reused after the handler returns.
+    """
+
+    __slots__ = ("deadline_ms", "attempt", "hangs_on", "mutes", "woken", "done", "complete")
+
+    def __init__(
+        self,
+        attempt: Callable[[bool], Any | None],
+        *,
+        deadline_ms: int,
+        hangs_on: list[Any],
+        mutes: bool = False,
+    ) -> None:
+        self.attempt = attempt
+        self.deadline_ms = deadline_ms
+        self.hangs_on = hangs_on
+        self.mutes = mutes  # no further request of this connection is read meanwhile
+        self.woken = False
+        self.done = False
+        self.complete: Callable[[Any], None] | None = None  # set by dispatch
+
+
+@dataclass(slots=True, frozen=True)
+class Api:
+    """One line of the table of contents: which API, which versions, who answers."""
+
+    messages: Any  # the generated module of headrace.protocol.messages
+    handle: Callable[[Any, Any, Call], Any]
+    versions: range
+    # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
+    advertised_from: int | None = None
+    owner: str = field(default="broker")  # or "controller"
