@@ -1,0 +1,128 @@
+# The only front door. `make` alone lists what it can do.
+#
+# Everything runs from .venv, made here from the Python it finds; nothing else on the machine changes.
+# The stamps in .venv say which lock was installed last, so a second run costs nothing.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+BIN := .venv/bin
+RUN_STAMP := .venv/.installed-run
+DEV_STAMP := .venv/.installed-dev
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Rounds of the kill and fault tests; CI sets 3. `make soak` has its own, larger number.
+ROUNDS ?= 3
+SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
+# More for the command behind a target: make start ARGS="--listen localhost:9093"
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@echo 'make TARGET, with ARGS="..." for the command behind it:'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: start
+start: setup ## start a node on localhost:9092, data in ./headrace-data
+	@exec $(BIN)/headrace start $(ARGS)
+
+.PHONY: setup
+setup: $(RUN_STAMP) ## make .venv with the command .venv/bin/headrace
+
+.PHONY: test
+test: $(DEV_STAMP) ## run the tests that need Python only
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(DEV_STAMP) ## format, lint, strict types, layers, generated code up to date
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m headrace.protocol.generator --check
+
+.PHONY: format
+format: $(DEV_STAMP) ## let ruff format and repair what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: interop
+interop: $(DEV_STAMP) tools ## clients and tools of others, and answers compared with Apache Kafka
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/interop tests/conformance $(ARGS)
+
+.PHONY: conformance
+conformance: $(DEV_STAMP) tools ## only the comparison with Apache Kafka
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(ARGS)
+
+.PHONY: soak
+soak: $(DEV_STAMP) ## the long runs: kill -9 under load, 50 rounds
+	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak $(ARGS)
+
+.PHONY: bench
+bench: $(DEV_STAMP) tools ## measure beside Apache Kafka in one run, print ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: lock
+lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
+	@for name in run dev; do \
+	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
+	done
+
+.PHONY: clean
+clean: ## remove .venv and caches; data stays
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- what the targets above stand on ------------------------------------------------------------
+
+# A Python of 3.11 or newer: the one named by PYTHON, else python3, else the newest that has a name.
+define find_python
+for python in $${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do \
+  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
+  python=; \
+done; \
+if [ -z "$$python" ]; then \
+  echo 'Headrace needs Python 3.11 or newer; none was found. Name yours with PYTHON=/path/to/python3.' >&2; \
+  exit 1; \
+fi; \
+if ! "$$python" -c 'import venv, ensurepip' 2>/dev/null; then \
+  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+  if [ "$$python" = python3 ]; then version=3; fi; \
+  echo "This Python cannot make virtual environments. Install them with: apt-get install python$$version-venv" >&2; \
+  exit 1; \
+fi
+endef
+
+# A .venv whose Python was removed or replaced is made anew.
+$(RUN_STAMP): requirements/run.txt pyproject.toml Makefile
+	@$(find_python); \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  echo "Making .venv with $$("$$python" --version)"; \
+	  rm -rf .venv && "$$python" -m venv .venv; \
+	fi
+	@echo 'Installing what requirements/run.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
+	@echo 'Installing what requirements/dev.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# program:Debian package. A missing one is a failure with the name of what to install.
+TOOLS := java:default-jdk-headless javac:default-jdk-headless mvn:maven go:golang-go \
+         node:nodejs npm:npm kcat:kcat
+
+.PHONY: tools
+tools:
+	@missing=; \
+	for pair in $(TOOLS); do \
+	  if ! command -v "$${pair%%:*}" >/dev/null; then \
+	    echo "$${pair%%:*} is missing; install the package $${pair##*:}" >&2; missing=yes; \
+	  fi; \
+	done; \
+	[ -z "$$missing" ]
