@@ -1,0 +1,57 @@
+"""How much processor time does a broker spend to take a GB, and how fast does it take it?
+
+Four producers with a partition each, acks=all, five requests in flight, records of 1,000 bytes,
+no compression: once in batches of 16 KiB (the Java client's default), once of 256 KiB. The amount
+is fixed and small enough that the kernel does not begin to throttle writers.
+Warm-up: 600 MB of the same load (a JVM of 4.3 is steady after that; see docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+from .benchmark import Benchmark, Run
+from .brokers import Broker
+from .load import ProduceLoad, Usage, measured
+from .results import Better, Goal, Row, Samples
+
+PRODUCERS = 4
+VALUE_SIZE = 1_000
+RECORDS = {"16 KiB": 16, "256 KiB": 258}  # 1,007 bytes each with their framing: just below
+
+
+def measure(run: Run) -> Samples:
+    samples: Samples = {}
+    with run.target.start() as broker:
+        for size, records in RECORDS.items():
+            megabytes, usage = take(run, broker, f"produce-{records}", records)
+            run.watch_noise(f"produce {size}", usage)
+            samples[f"{size} cpu"] = [usage.broker_s / (megabytes / 1000)]
+            samples[f"{size} rate"] = [megabytes / usage.wall_s]
+    return samples
+
+
+def take(run: Run, broker: Broker, topic: str, records: int) -> tuple[float, Usage]:
+    """Warm up, then MB sent and what that used."""
+    load = ProduceLoad.open(
+        broker, topic, producers=PRODUCERS, records=records, value_size=VALUE_SIZE
+    )
+    load.run(requests=int(run.amount(600e6, 100e6) / load.frame_size))
+    requests = int(run.amount(1000e6, 200e6) / load.frame_size / PRODUCERS) * PRODUCERS
+    usage = measured(broker, lambda: _run(load, requests))
+    load.close()
+    return requests * load.frame_size / 1e6, usage
+
+
+def _run(load: ProduceLoad, requests: int) -> None:
+    load.run(requests=requests)
+
+
+BENCHMARK = Benchmark(
+    "Produce throughput",
+    (
+        Row("16 KiB cpu", "batches of 16 KiB, broker CPU", "s/GB", Goal(Better.LESS, ratio=0.25)),
+        Row("16 KiB rate", "batches of 16 KiB", "MB/s"),
+        Row("256 KiB cpu", "batches of 256 KiB, broker CPU", "s/GB", Goal(Better.LESS, ratio=0.4)),
+        Row("256 KiB rate", "batches of 256 KiB", "MB/s"),
+    ),
+    measure,
+)
