@@ -1,0 +1,91 @@
+"""The `headrace` command: its table of contents, and what happens when a command fails.
+
+A command's module is loaded when that command is called, so `headrace start` loads no client and
+`headrace --help` loads no command at all. Exit codes: 0 done, 1 failed (one sentence on standard
+error), 2 wrongly used, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+import headrace
+from headrace.cli import output
+from headrace.cli.failure import Failure
+
+# command -> what `headrace --help` says of it; the module has the same name and holds `app`
+COMMANDS = {
+    "start": "Start a node: a Kafka cluster of one.",
+    "topics": "List, describe, create, alter and delete topics.",
+    "produce": "Write lines to a topic.",
+    "consume": "Read a topic.",
+    "segment": "Look into Kafka's files on disk.",
+    "doctor": "Check this machine, a cluster, or a topic's safety.",
+}
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+class CommandOnDemand(TyperCommand):
+    """Stands for a command in the list; the real one is loaded when it gets its arguments."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        module = import_module(f"headrace.cli.{self.name}")
+        return get_command(module.app).make_context(info_name, args, parent=parent, **extra)
+
+
+class TableOfContents(TyperGroup):
+    """All commands, none of them loaded."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        return CommandOnDemand(cmd_name, short_help=COMMANDS[cmd_name], help=COMMANDS[cmd_name])
+
+
+app = typer.Typer(cls=TableOfContents, no_args_is_help=True, **output.LOOK)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {headrace.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """An event-streaming platform in Python that speaks the Kafka protocol.
+
+    `headrace start` gives you a broker on localhost:9092. The other commands work on any Kafka
+    cluster: name it with --bootstrap or HEADRACE_BOOTSTRAP.
+    """
+
+
+def run() -> None:
+    """The entry point: no failure of a command ends in a traceback."""
+    try:
+        app()
+    except Failure as failure:
+        typer.echo(f"headrace: {failure}", err=True)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone, as in `headrace consume t | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,166 @@
+"""`headrace produce`: each line of standard input or of a file becomes one record.
+
+Records go out as the Java client sends them: keys hashed with murmur2, acks=all, idempotent. The
+command ends with 0 only if the cluster has acknowledged every one. A line's ending is not part of
+the record; an empty line is an empty record.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import (
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+)
+from headrace.cli.failure import Failure
+from headrace.client.connection import pairs
+from headrace.client.writing import ANY_PARTITION, RecordWriter
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+
+class Compression(StrEnum):
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+# Below this a file is through before a bar could be drawn.
+WORTH_A_BAR_BYTES = 1 << 20
+LINES_PER_STEP_OF_THE_BAR = 2_000
+
+
+@app.command()
+def produce(
+    topic: Annotated[str, typer.Argument(help="Where to write.", show_default=False)],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Lines to write (default: standard input)."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="What ends the key in a line."),
+    ] = None,
+    header: Annotated[
+        list[str],
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record."),
+    ] = [],
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Write to this partition only.")
+    ] = None,
+    compression: Annotated[
+        Compression | None, typer.Option("--compression", "-z", help="How to pack batches.")
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Write lines to a topic, one record each."""
+    started = time.monotonic()
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        headers = [(n, v.encode()) for n, v in pairs(header, option="--header").items()]
+        separator = key_separator.encode() if key_separator else None
+        with (
+            RecordWriter(cluster, topic, compression=compression) as writer,
+            _source(file) as lines,
+            _progress(lines, quiet=as_json) as advance,
+        ):
+            for line in advance(lines):
+                key, value = split_line(line, separator)
+                writer.write(
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=ANY_PARTITION if partition is None else partition,
+                )
+    seconds = time.monotonic() - started
+    if as_json:
+        told = {"topic": topic, "records": writer.written, "bytes": writer.bytes_written}
+        output.answer_json(told | {"seconds": round(seconds, 3)})
+    else:
+        records = output.count(writer.written, "record")
+        amount = output.size(writer.bytes_written)
+        output.note(f"Wrote {records} ({amount}) to {topic} in {seconds:.1f} s.")
+
+
+def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
+    """Key and value of one line; without the separator in it a line has no key."""
+    if line.endswith(b"\n"):
+        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator)
+    return (key, value) if found else (None, line)
+
+
+@contextmanager
+def _source(file: Path | None) -> Iterator[BinaryIO]:
+    if file is None or str(file) == "-":
+        if sys.stdin.isatty():
+            output.note("Type one record per line; Ctrl-D ends.")
+        yield sys.stdin.buffer
+        return
+    try:
+        with file.open("rb") as opened:
+            yield opened
+    except OSError as failure:
+        raise Failure(f"Cannot read {file}: {failure.strerror}.") from failure
+
+
+Advance = Callable[[Iterable[bytes]], Iterator[bytes]]
+
+
+@contextmanager
+def _progress(source: BinaryIO, *, quiet: bool) -> Iterator[Advance]:
+    """A bar on standard error while a long file passes, if somebody watches."""
+    total = _length(source)
+    if quiet or total < WORTH_A_BAR_BYTES or not sys.stderr.isatty():
+        yield iter
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("writing", total=total)
+
+        def advance(lines: Iterable[bytes]) -> Iterator[bytes]:
+            passed = 0
+            for number, line in enumerate(lines):
+                passed += len(line)
+                if number % LINES_PER_STEP_OF_THE_BAR == 0:
+                    bar.update(task, completed=passed)
+                yield line
+
+        yield advance
+
+
+def _length(source: BinaryIO) -> int:
+    """How much is to come, 0 if nobody knows (a pipe, a terminal)."""
+    try:
+        about = os.fstat(source.fileno())
+    except (OSError, ValueError):
+        return 0
+    return about.st_size if stat.S_ISREG(about.st_mode) else 0

@@ -1,0 +1,229 @@
+"""`headrace topics`: list, describe, create, alter and delete topics of any Kafka cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import (
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+    settings_from,
+)
+from headrace.cli.failure import Failure
+from headrace.client import topics as client
+
+app = typer.Typer(
+    help="List, describe, create, alter and delete topics.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)]
+Names = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="The topics.", show_default=False)
+]
+Config = Annotated[
+    list[str],
+    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting. Repeat for more."),
+]
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Show the cluster's own topics too.")
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the topics of the cluster."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        found = [t for t in client.Topics(cluster).all() if internal or not t.internal]
+    if as_json:
+        output.answer_json(found)
+    elif not found:
+        output.note("There are no topics. Make one with `headrace topics create NAME`.")
+    else:
+        output.table(
+            ("topic", "partitions", "replication"),
+            [(t.name, t.partitions, t.replication) for t in found],
+        )
+
+
+@app.command()
+def describe(
+    names: Names,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show partitions, leaders, offsets, sizes and settings of topics."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        found = client.Topics(cluster).describe(names)
+        sizes: dict[tuple[str, int], int] = {}
+    if as_json:
+        output.answer_json([_as_object(topic, sizes) for topic in found])
+        return
+    for topic in found:
+        _show(topic, sizes)
+
+
+def _as_object(
+    topic: client.TopicDescription, sizes: dict[tuple[str, int], int]
+) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "id": topic.id,
+        "internal": topic.internal,
+        "replication": topic.replication,
+        "partitions": [
+            {
+                "partition": p.partition,
+                "leader": p.leader,
+                "replicas": p.replicas,
+                "isr": p.isr,
+                "start_offset": p.start_offset,
+                "end_offset": p.end_offset,
+                "size_bytes": sizes.get((topic.name, p.partition)),
+            }
+            for p in topic.partitions
+        ],
+        "settings": topic.settings,
+    }
+
+
+def _show(topic: client.TopicDescription, sizes: dict[tuple[str, int], int]) -> None:
+    partitions = output.count(len(topic.partitions), "partition")
+    output.say(f"{topic.name}: {partitions}, replication {topic.replication}, id {topic.id}")
+    own = topic.own_settings()
+    if own:
+        output.say("set for this topic: " + ", ".join(f"{k}={v}" for k, v in own.items()))
+    rows: list[tuple[output.Cell, ...]] = []
+    for p in topic.partitions:
+        on_disk = sizes.get((topic.name, p.partition))
+        rows.append(
+            (
+                p.partition,
+                p.leader,
+                ",".join(map(str, p.replicas)),
+                ",".join(map(str, p.isr)),
+                p.start_offset,
+                p.end_offset,
+                None if on_disk is None else output.size(on_disk),
+            )
+        )
+    output.table(
+        ("partition", "leader", "replicas", "in sync", "first offset", "end offset", "size"), rows
+    )
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many (default: the cluster decides)."),
+    ] = None,
+    replication: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copies (default: the cluster decides)."),
+    ] = None,
+    config: Config = [],
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="It is well if the topic exists already.")
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Create a topic."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        topics = client.Topics(cluster)
+        if if_missing and name in topics.cluster.topics:
+            _tell(as_json, {"topic": name, "created": False}, f"Topic {name} exists already.")
+            return
+        topics.create(
+            name,
+            partitions=partitions or client.BROKER_DECIDES,
+            replication=replication or client.BROKER_DECIDES,
+            settings=settings_from(config),
+        )
+    _tell(as_json, {"topic": name, "created": True}, f"Created topic {name}.")
+
+
+@app.command()
+def alter(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Grow to this many partitions.")
+    ] = None,
+    config: Config = [],
+    unset: Annotated[
+        list[str],
+        typer.Option("--unset", metavar="KEY", help="Back to the default. Repeat for more."),
+    ] = [],
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change a topic's settings, or give it more partitions."""
+    if partitions is None and not config and not unset:
+        raise typer.BadParameter("Say what to change: --partitions, --config or --unset.")
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        settings = settings_from(config)
+        topics = client.Topics(cluster)
+        if settings or unset:
+            topics.change_settings(name, to=settings, remove=unset)
+        if partitions is not None:
+            topics.grow(name, partitions=partitions)
+    changed = {"topic": name, "partitions": partitions, "set": settings, "unset": unset}
+    _tell(as_json, changed, f"Changed topic {name}.")
+
+
+@app.command()
+def delete(
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete topics with all their records. On a terminal it asks first."""
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        question = f"Delete {', '.join(names)} with all records?"
+        if not typer.confirm(question):
+            raise Failure("Nothing was deleted.")
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        topics = client.Topics(cluster)
+        for name in names:
+            topics.delete(name)
+    _tell(as_json, {"deleted": names}, f"Deleted {', '.join(names)}.")
+
+
+def _tell(as_json: bool, fact: Mapping[str, object], sentence: str) -> None:
+    if as_json:
+        output.answer_json(fact)
+    else:
+        output.say(sentence)

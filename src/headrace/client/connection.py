@@ -1,0 +1,191 @@
+"""Where a cluster is and how to talk to it: librdkafka's settings, from all who may give some.
+
+Strongest first: `-X key=value`, `--bootstrap` or HEADRACE_BOOTSTRAP, the client-config file,
+localhost:9092. The file has one `key=value` per line, `#` begins a comment.
+Not done: the Java client's own names for key stores; librdkafka refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from headrace.client.errors import (
+    NOBODY_ANSWERS,
+    ClientError,
+    NoSuchTopic,
+    explain,
+    kafka_error,
+    unreachable,
+)
+
+_Client = TypeVar("_Client", AdminClient, Producer, Consumer)
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_PORT = 9092
+
+# librdkafka writes its troubles to standard error on its own; we say them once, as a sentence.
+# `-X debug=...` or `-X log_level=...` brings its log back.
+QUIET = "0"
+
+# How long a refused connection is tried again before we believe it: a node may just be starting.
+PATIENCE_WHEN_REFUSED_S = 1.0
+
+
+@dataclass(slots=True)
+class Connection:
+    """Settings for librdkafka, `bootstrap.servers` among them, and how long to wait for answers."""
+
+    settings: dict[str, str] = field(
+        default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+    )
+    timeout_s: float = 10.0
+
+    @property
+    def bootstrap(self) -> str:
+        return self.settings["bootstrap.servers"]
+
+    def with_settings(self, **more: str | int | float | bool) -> dict[str, Any]:
+        """The settings for one client; what the person set wins over `more` (`_` means `.`)."""
+        merged: dict[str, Any] = {"client.id": "headrace"}
+        if "debug" not in self.settings:
+            merged["log_level"] = QUIET
+        merged.update({name.replace("_", "."): value for name, value in more.items()})
+        merged.update(self.settings)
+        return merged
+
+    def admin(self) -> AdminClient:
+        return _made(lambda: AdminClient(self.with_settings()))
+
+    def producer(self, **more: str | int | float | bool) -> Producer:
+        return _made(lambda: Producer(self.with_settings(**more)))
+
+    def consumer(self, **more: str | int | float | bool) -> Consumer:
+        return _made(lambda: Consumer(self.with_settings(**more)))
+
+
+class _AsksForMetadata(Protocol):
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any: ...
+
+
+def _made(make: Callable[[], _Client]) -> _Client:
+    """A client of librdkafka, or a sentence about the setting that it refuses."""
+    try:
+        return make()
+    except KafkaException as failure:
+        raise ClientError(f"A client setting is wrong: {kafka_error(failure).str()}.") from failure
+
+
+def connection(
+    *,
+    bootstrap: str | None = None,
+    overrides: Iterable[str] = (),
+    config_file: Path | None = None,
+    timeout_s: float = 10.0,
+) -> Connection:
+    settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+    if config_file is not None:
+        settings.update(read_config_file(config_file))
+    if bootstrap:
+        settings["bootstrap.servers"] = bootstrap
+    settings.update(pairs(overrides, option="-X"))
+    return Connection(settings, timeout_s)
+
+
+def read_config_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text("utf-8")
+    except OSError as failure:
+        raise ClientError(f"Cannot read {path}: {failure.strerror}.") from failure
+    lines = (line.strip() for line in text.splitlines())
+    return pairs((line for line in lines if line and line[0] not in "#!"), option=str(path))
+
+
+def pairs(words: Iterable[str], *, option: str) -> dict[str, str]:
+    """`key=value` words as a dictionary; a later one wins."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ClientError(f"{option} wants key=value, not {word!r}.")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None) -> ClusterMetadata:
+    """The cluster's metadata: proof that somebody answers. `topic` limits it to that topic.
+
+    librdkafka tries a refused address again until the time is over; a person who forgot to start
+    the broker should hear so at once, so a refusal that lasts ends the wait early.
+    """
+    started = time.monotonic()
+    while True:
+        left = at.timeout_s - (time.monotonic() - started)
+        try:
+            metadata: ClusterMetadata = client.list_topics(
+                topic, timeout=max(0.1, min(left, PATIENCE_WHEN_REFUSED_S))
+            )
+            return metadata
+        except KafkaException as failure:
+            error = kafka_error(failure)
+            if error.code() not in NOBODY_ANSWERS:
+                raise explain(error, at.bootstrap, topic=topic) from failure
+            if left <= PATIENCE_WHEN_REFUSED_S or _all_refuse(at.bootstrap):
+                raise unreachable(at.bootstrap) from failure
+
+
+def addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """Host and port of each address in a bootstrap list."""
+    found = []
+    for word in bootstrap.split(","):
+        address = word.strip().rpartition("://")[2]
+        host, colon, port = address.rpartition(":")
+        if not colon or address.endswith("]"):
+            host, port = address, str(DEFAULT_PORT)
+        if not port.isdigit():
+            raise ClientError(f"{word.strip()!r} is no address; write HOST:PORT.")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def _all_refuse(bootstrap: str) -> bool:
+    """Whether no address even takes a connection."""
+    for address in addresses(bootstrap):
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return False
+        except OSError:
+            continue
+    return True
+
+
+def wait_for_topic(client: _AsksForMetadata, at: Connection, topic: str) -> int:
+    """How many partitions a topic has, once it has leaders.
+
+    Asking as a producer creates the topic where the cluster does that; Apache Kafka answers
+    "unknown" to the very request that creates it, so an unknown topic is asked for once more.
+    """
+    not_yet = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+    started = time.monotonic()
+    while True:
+        found = reach(client, at, topic=topic).topics[topic]
+        if found.error is None and found.partitions:
+            return len(found.partitions)
+        waited = time.monotonic() - started
+        code = found.error.code() if found.error else KafkaError.LEADER_NOT_AVAILABLE
+        patience = 1.0 if code == KafkaError.UNKNOWN_TOPIC_OR_PART else at.timeout_s
+        if code not in not_yet or waited > patience:
+            refusal = explain(found.error or KafkaError(code), at.bootstrap, topic=topic)
+            if isinstance(refusal, NoSuchTopic):
+                advice = f"Create it with `headrace topics create {topic}`."
+                raise NoSuchTopic(f"{refusal} {advice}")
+            raise refusal
+        time.sleep(0.05)

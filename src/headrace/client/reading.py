@@ -1,0 +1,175 @@
+"""Reading records of a topic from a chosen place, without a consumer group.
+
+Partitions are assigned by hand, so nothing is remembered on the cluster and nobody is disturbed.
+Unless it follows, a reader stops at the end offsets that it saw when it started, also when the last
+offsets hold no record for it (transaction markers, compacted or aborted records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from headrace.client.connection import Connection, wait_for_topic
+from headrace.client.errors import NOBODY_ANSWERS, ClientError, explain, kafka_error
+
+MESSAGES_PER_CALL = 500
+
+
+@dataclass(slots=True, frozen=True)
+class AtOffset:
+    """From this offset of each partition, as far as the partition has it."""
+
+    offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class AtTime:
+    """From the first record that is not older than this moment."""
+
+    wall_ms: int
+
+
+BEGINNING = AtOffset(OFFSET_BEGINNING)
+END = AtOffset(OFFSET_END)
+Start = AtOffset | AtTime
+
+
+@dataclass(slots=True)
+class Record:
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: str | None  # "create" or "append"
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class RecordReader:
+    """Reads a topic, or some of its partitions; use `records()`, then `close()`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        *,
+        start: Start = BEGINNING,
+        partitions: list[int] | None = None,
+        follow: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.follow = follow
+        self._consumer: Consumer = connection.consumer(
+            group_id="headrace-cli",  # librdkafka wants a name; nothing is committed under it
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+        )
+        count = wait_for_topic(self._consumer, connection, topic)
+        chosen = range(count) if partitions is None else partitions
+        for partition in chosen:
+            if not 0 <= partition < count:
+                raise ClientError(
+                    f"Topic {topic} has no partition {partition}; it has {count}, counted from 0."
+                )
+        self._bounds = {partition: self._ends(partition) for partition in chosen}
+        self._starts = self._places(start)
+        self._open = {
+            partition
+            for partition, offset in self._starts.items()
+            if follow or offset < self._bounds[partition][1]
+        }
+        self._consumer.assign(
+            [TopicPartition(topic, p, self._starts[p]) for p in sorted(self._open)]
+        )
+
+    def records(self) -> Iterator[Record]:
+        """Every record from the start to where the log ended; with `follow`, for ever."""
+        while self._open:
+            for message in self._consumer.consume(MESSAGES_PER_CALL, timeout=1.0):
+                error = message.error()
+                if error is not None:
+                    self._note(error, message)
+                    continue
+                record = _record(message)
+                if self.follow:
+                    yield record
+                    continue
+                end = self._bounds[record.partition][1]
+                if record.offset < end:
+                    yield record
+                if record.offset >= end - 1:
+                    self._open.discard(record.partition)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _note(self, error: KafkaError, message: Message) -> None:
+        """Without `follow`, the end of a partition closes it; any other error ends the reading."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            if not self.follow:
+                self._open.discard(message.partition() or 0)
+        elif not (self.follow and error.code() in NOBODY_ANSWERS):
+            raise explain(error, self.connection.bootstrap, topic=self.topic)
+
+    def _ends(self, partition: int) -> tuple[int, int]:
+        try:
+            return self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=self.connection.timeout_s
+            )
+        except KafkaException as failure:
+            raise explain(
+                kafka_error(failure), self.connection.bootstrap, topic=self.topic
+            ) from failure
+
+    def _places(self, start: Start) -> dict[int, int]:
+        """The first offset to read of each partition."""
+        if isinstance(start, AtTime):
+            return self._places_by_time(start.wall_ms)
+        if start == BEGINNING:
+            return {p: low for p, (low, _) in self._bounds.items()}
+        if start == END:
+            return {p: high for p, (_, high) in self._bounds.items()}
+        # Partitions have different lengths: one that has not got so far is read from its end.
+        return {p: min(max(start.offset, low), high) for p, (low, high) in self._bounds.items()}
+
+    def _places_by_time(self, wall_ms: int) -> dict[int, int]:
+        asked = [TopicPartition(self.topic, p, wall_ms) for p in self._bounds]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=self.connection.timeout_s)
+        except KafkaException as failure:
+            raise explain(
+                kafka_error(failure), self.connection.bootstrap, topic=self.topic
+            ) from failure
+        return {
+            # A partition with nothing that late answers with a negative offset: its end.
+            place.partition: place.offset if place.offset >= 0 else self._bounds[place.partition][1]
+            for place in found
+        }
+
+
+def _record(message: Message) -> Record:
+    kind, timestamp = message.timestamp()
+    headers: Any = message.headers() or []
+    return Record(
+        message.partition() or 0,
+        message.offset() or 0,
+        timestamp if kind else None,
+        {1: "create", 2: "append"}.get(kind),
+        message.key(),
+        message.value(),
+        [(name, value.encode() if isinstance(value, str) else value) for name, value in headers],
+    )

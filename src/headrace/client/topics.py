@@ -1,0 +1,218 @@
+"""Topics of a cluster: list, describe, create, alter, delete, and their settings.
+
+Calls wait until the cluster has answered; what it refuses is raised as `ClientError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from headrace.client.connection import Connection, reach
+from headrace.client.errors import ClientError, explain, kafka_error
+
+BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
+
+
+@dataclass(slots=True)
+class TopicSummary:
+    name: str
+    partitions: int
+    replication: int
+    internal: bool
+
+
+@dataclass(slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    isr: list[int]
+    start_offset: int | None = None  # None: the leader did not answer
+    end_offset: int | None = None
+
+
+@dataclass(slots=True)
+class TopicDescription:
+    name: str
+    id: str
+    internal: bool
+    partitions: list[PartitionDescription]
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+    @property
+    def replication(self) -> int:
+        return max((len(p.replicas) for p in self.partitions), default=0)
+
+    def own_settings(self) -> dict[str, str]:
+        """The settings made for this topic alone."""
+        return {name: s.value for name, s in self.settings.items() if s.source == "topic"}
+
+
+@dataclass(slots=True)
+class Setting:
+    value: str
+    source: str  # "topic", "broker" or "default"
+
+
+def _source(given: ConfigSource | int) -> str:
+    """Who set a value; confluent-kafka hands out plain numbers where it declares an enum."""
+    match ConfigSource(given):
+        case ConfigSource.DYNAMIC_TOPIC_CONFIG:
+            return "topic"
+        case ConfigSource.DEFAULT_CONFIG:
+            return "default"
+    return "broker"
+
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class Topics:
+    """The topics of the cluster at `connection`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._admin = connection.admin()
+        self.cluster = reach(self._admin, connection)
+
+    def all(self) -> list[TopicSummary]:
+        return [
+            TopicSummary(
+                name,
+                len(topic.partitions),
+                max((len(p.replicas) for p in topic.partitions.values()), default=0),
+                name.startswith("__"),
+            )
+            for name, topic in sorted(self.cluster.topics.items())
+        ]
+
+    def describe(self, names: Iterable[str]) -> list[TopicDescription]:
+        names = list(names)
+        asked = self._admin.describe_topics(
+            TopicCollection(names), request_timeout=self.connection.timeout_s
+        )
+        described = []
+        for name in names:
+            found = self._answer(asked[name], name)
+            partitions = [
+                PartitionDescription(
+                    p.id,
+                    p.leader.id if p.leader and p.leader.id >= 0 else None,
+                    [node.id for node in p.replicas],
+                    [node.id for node in p.isr],
+                )
+                for p in found.partitions
+            ]
+            topic = TopicDescription(name, _id_text(found.topic_id), found.is_internal, partitions)
+            topic.settings = self.settings_of(name)
+            self._fill_in_offsets(topic)
+            described.append(topic)
+        return described
+
+    def _fill_in_offsets(self, topic: TopicDescription) -> None:
+        led = [p for p in topic.partitions if p.leader is not None]
+        for name, which in (
+            ("start_offset", _EARLIEST),
+            ("end_offset", _LATEST),
+        ):
+            if not led:
+                continue
+            asked = self._admin.list_offsets(
+                {TopicPartition(topic.name, p.partition): which for p in led},
+                request_timeout=self.connection.timeout_s,
+            )
+            offsets = {
+                place.partition: self._answer(future, topic.name).offset
+                for place, future in asked.items()
+            }
+            for partition in led:
+                setattr(partition, name, offsets[partition.partition])
+
+    def settings_of(self, name: str) -> dict[str, Setting]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        asked = self._admin.describe_configs([resource], request_timeout=self.connection.timeout_s)
+        entries: Mapping[str, ConfigEntry] = self._answer(asked[resource], name)
+        return {
+            entry.name: Setting(
+                "" if entry.value is None else entry.value,
+                _source(entry.source),
+            )
+            for entry in sorted(entries.values(), key=lambda e: e.name)
+        }
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DECIDES,
+        replication: int = BROKER_DECIDES,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        new = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication,
+            config=dict(settings or {}),
+        )
+        asked = self._admin.create_topics([new], request_timeout=self.connection.timeout_s)
+        self._answer(asked[name], name)
+
+    def grow(self, name: str, *, partitions: int) -> None:
+        """Give a topic more partitions; Kafka never takes any away."""
+        asked = self._admin.create_partitions(
+            [NewPartitions(name, partitions)], request_timeout=self.connection.timeout_s
+        )
+        self._answer(asked[name], name)
+
+    def change_settings(
+        self, name: str, *, to: Mapping[str, str], remove: Iterable[str] = ()
+    ) -> None:
+        changes = [_change(key, value, AlterConfigOpType.SET) for key, value in to.items()]
+        changes += [_change(key, None, AlterConfigOpType.DELETE) for key in remove]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+        asked = self._admin.incremental_alter_configs(
+            [resource], request_timeout=self.connection.timeout_s
+        )
+        self._answer(asked[resource], name)
+
+    def delete(self, name: str) -> None:
+        asked = self._admin.delete_topics([name], request_timeout=self.connection.timeout_s)
+        self._answer(asked[name], name)
+
+    def _answer(self, future: Future[Any], topic: str) -> Any:
+        try:
+            # librdkafka keeps the time limit; this one only guards against a lost answer.
+            return future.result(timeout=self.connection.timeout_s + 5)
+        except KafkaException as failure:
+            raise explain(kafka_error(failure), self.connection.bootstrap, topic=topic) from failure
+        except TimeoutError as late:
+            raise ClientError(
+                f"The cluster did not answer within {self.connection.timeout_s:g} seconds."
+            ) from late
+
+
+def _id_text(given: Uuid) -> str:
+    """A topic id as Kafka's own tools print it: base64 with the letters of URLs."""
+    return str(given).replace("+", "-").replace("/", "_")
+
+
+def _change(name: str, value: str | None, operation: AlterConfigOpType) -> ConfigEntry:
+    return ConfigEntry(
+        name, value, source=ConfigSource.UNKNOWN_CONFIG, incremental_operation=operation
+    )
