@@ -1,0 +1,2 @@
+"""How definitions become code: `schema` reads them, `decoders` and `encoders` write functions,
+`modules` puts a file together. Only `headrace.protocol.generator` and tests import this."""
