@@ -1,0 +1,224 @@
+"""Broker processes for tests: a Headrace node or an Apache Kafka node behind the same few verbs.
+
+Both take Kafka's own setting names. Each node has a folder of its own and a free port on loopback;
+a port is kept over restarts, so that clients find the node again. Processes are ended by their id,
+also when the test run is interrupted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from interop.tools import java_command
+
+# Outside the kernel's range for outgoing connections, so that no client takes a node's port while
+# the node is down.
+PORTS = range(20_000, 32_000)
+
+# What both brokers are told, so that their answers can be compared.
+ONE_NODE = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+_started: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in _started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def answers(port: int) -> bool:
+    """Whether a broker answers ApiVersions v0 on this port."""
+    request = struct.pack(">hhih", 18, 0, 7, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.recv(10)
+            return len(answer) == 10 and answer[4:10] == struct.pack(">ih", 7, 0)
+    except OSError:
+        return False
+
+
+class Node:
+    """One broker process. Subclasses say how it is started."""
+
+    name = "node"
+    start_within_s = 60.0
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.settings = ONE_NODE | (settings or {})
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.log_path = folder / f"{self.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def take_over(self, other: Node) -> None:
+        """Stand in for a node that has ended: its data, its address."""
+        assert other.process is None, "the other one still runs"
+        self.data, self.port, self.bootstrap = other.data, other.port, other.bootstrap
+
+    def start(self) -> None:
+        """Start and wait until a request is answered."""
+        assert self.process is None, "already running"
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        _started.add(self.process)
+        deadline = time.monotonic() + self.start_within_s
+        while not answers(self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"{self.name} did not start:\n{self.log_text()[-4000:]}")
+            time.sleep(0.02)
+
+    def stop(self, within_s: float = 30.0) -> None:
+        """SIGTERM, and the clean exit that must follow."""
+        if self.process is None:
+            return
+        process = self.process
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"{self.name} did not end within {within_s} s of SIGTERM"
+            ) from None
+        self._ended(process)
+        # The JVM reports a clean end after SIGTERM as 128 + 15.
+        assert code in (0, 143), f"{self.name} ended with {code}:\n{self.log_text()[-4000:]}"
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is None:
+            return
+        process = self.process
+        process.kill()
+        process.wait()
+        self._ended(process)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        _started.discard(process)
+        self.process = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "not running"
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the process now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def __enter__(self) -> Node:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class HeadraceNode(Node):
+    """Our broker, as its users start it."""
+
+    name = "headrace"
+    start_within_s = 20.0
+
+    def command(self) -> list[str]:
+        program = Path(sys.executable).with_name("headrace")
+        listen = ["--data", str(self.data), "--listen", self.bootstrap]
+        settings = [part for k, v in self.settings.items() for part in ("--set", f"{k}={v}")]
+        return [str(program), "start", *listen, *settings]
+
+
+class ApacheNode(Node):
+    """Apache Kafka, broker and controller in one process; formatted on its first start."""
+
+    name = "apache"
+    cluster_id = "4L6g3nShT-eMCtK--X86sw"
+
+    def __init__(
+        self, folder: Path, settings: dict[str, str] | None = None, *, heap: str = "384m"
+    ) -> None:
+        super().__init__(folder, settings)
+        self.heap = heap
+        self.controller_port = free_port()
+        self.properties = folder / "server.properties"
+
+    def start(self) -> None:
+        self._write_properties()
+        if not (self.data / "meta.properties").exists():
+            self._format()
+        super().start()
+
+    def command(self) -> list[str]:
+        return java_command("kafka.Kafka", str(self.properties), heap=self.heap)
+
+    def _write_properties(self) -> None:
+        controller = f"127.0.0.1:{self.controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": controller,
+            "log.dirs": str(self.data),
+        } | self.settings
+        self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+
+    def _format(self) -> None:
+        command = java_command(
+            "kafka.tools.StorageTool",
+            *("format", "--standalone", "-t", self.cluster_id, "-c", str(self.properties)),
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def make_node(target: str, folder: Path, settings: dict[str, str] | None = None) -> Node:
+    """A node of the named kind, not yet started."""
+    kinds = {"headrace": HeadraceNode, "apache": ApacheNode}
+    return kinds[target](folder, settings)

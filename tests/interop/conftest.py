@@ -1,0 +1,78 @@
+"""Fixtures of the interop tests.
+
+`TARGET=apache` runs the same tests against Apache Kafka: what fails there is wrong in the test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop.brokers import Node, make_node
+from interop.clients import (
+    Aiokafka,
+    Client,
+    ConfluentKafka,
+    JavaProgram,
+    KafkaPython,
+    Kcat,
+    go_program,
+    node_program,
+)
+from interop.java_session import JavaSession
+from interop.tools import CACHE, HERE, run, tool
+
+TARGET = os.environ.get("TARGET", "headrace")
+
+SETTINGS = {"num.partitions": "1"}
+
+
+@pytest.fixture(scope="session")
+def target() -> str:
+    return TARGET
+
+
+@pytest.fixture(scope="session")
+def broker(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One running broker for all tests that only need topics of their own."""
+    with make_node(target, tmp_path_factory.mktemp(target), SETTINGS) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
+    """One JVM for all of Apache's tools."""
+    with JavaSession(tmp_path_factory.mktemp("classes")) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def clients(java: JavaSession) -> dict[str, Client]:
+    """Every client by its name; the programs among them are built here."""
+    everyone: list[Client] = [
+        ConfluentKafka(),
+        Aiokafka(),
+        KafkaPython(),
+        Kcat(),
+        JavaProgram(java),
+        go_program(built_go_program()),
+        node_program(installed_node_program()),
+    ]
+    return {client.name: client for client in everyone}
+
+
+def built_go_program() -> Path:
+    binary = CACHE / "interop" / "go-client"
+    run([tool("go"), "build", "-o", str(binary), "."], cwd=HERE / "go", timeout_s=600)
+    return binary
+
+
+def installed_node_program() -> Path:
+    folder = HERE / "node"
+    installed, wanted = folder / "node_modules/.package-lock.json", folder / "package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < wanted.stat().st_mtime:
+        run([tool("npm"), "ci", "--no-audit", "--no-fund"], cwd=folder)
+    return folder

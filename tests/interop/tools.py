@@ -1,0 +1,86 @@
+"""The programs of other people that these tests run, and Apache Kafka's jars.
+
+A missing tool is a failure with the name of what to install, never a skip: a run that silently left
+out half its checks would look the same as a good one. Jars and modules are brought by name through
+each language's own package tool into `.cache/`, which git ignores.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+CACHE = PROJECT / ".cache"
+KAFKA_VERSION = "4.3.1"
+
+PACKAGES = {
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "go": "golang (1.23 or newer)",
+    "node": "nodejs",
+    "npm": "npm",
+    "kcat": "kcat",
+}
+
+# Small and quick: the tools run for a second each, so compiling them well costs more than it gives.
+JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+
+
+class MissingTool(Exception):
+    """A program that these tests need is not installed."""
+
+
+def tool(name: str) -> str:
+    """The full path of a program, or a failure that says what to install."""
+    path = shutil.which(name)
+    if path is None:
+        raise MissingTool(f"{name} is not installed; these tests need the package {PACKAGES[name]}")
+    return path
+
+
+def run(command: list[str], *, cwd: Path | None = None, timeout_s: float = 300) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
+    if done.returncode != 0:
+        raise AssertionError(
+            f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
+    return done.stdout
+
+
+@functools.cache
+def kafka_jars() -> Path:
+    """The folder with Apache Kafka's jars; Maven fills it the first time (54 MB)."""
+    given = os.environ.get("HEADRACE_KAFKA_JARS")
+    folder = Path(given) if given else CACHE / "kafka-jars" / KAFKA_VERSION
+    whole = folder / ".whole"  # written last, so that a broken download is not taken for a good one
+    if not given and not whole.exists():
+        pom = str(HERE / "apache" / "pom.xml")
+        goal = "dependency:copy-dependencies"
+        run([tool("mvn"), "-q", "-B", "-f", pom, goal, f"-DoutputDirectory={folder}"])
+        whole.touch()
+    return folder
+
+
+def java_command(
+    main_class: str, *arguments: str, heap: str = "192m", extra: str = ""
+) -> list[str]:
+    """A JVM with Kafka's jars that runs `main_class`; quiet unless something is wrong."""
+    class_path = f"{kafka_jars()}/*" + (f":{extra}" if extra else "")
+    log_settings = HERE / "apache" / "log4j2.xml"
+    return [
+        tool("java"),
+        f"-Xmx{heap}",
+        *JVM_FLAGS,
+        f"-Dlog4j2.configurationFile={log_settings}",
+        "-cp",
+        class_path,
+        main_class,
+        *arguments,
+    ]
