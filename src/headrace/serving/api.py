@@ -14,19 +14,30 @@ from typing import Any, Protocol
 from headrace.environment import Now
 
 
+class Refused(Exception):
+    """What arrived ends the connection; the text says why, for the log."""
+
+
 class Call:
     """One request's circumstances: who asks, in which version, and when."""
 
-    __slots__ = ("now", "version", "client_id", "session", "correlation_id")
+    __slots__ = ("now", "version", "frame", "session", "correlation_id")
 
     def __init__(
-        self, now: Now, version: int, client_id: str, session: Peer, correlation_id: int
+        self, now: Now, version: int, frame: memoryview, session: Peer, correlation_id: int
     ) -> None:
         self.now = now
         self.version = version
-        self.client_id = client_id
+        self.frame = frame  # valid until the handler returns
         self.session = session
         self.correlation_id = correlation_id
+
+    def client_id(self) -> str:
+        """The name the client gives itself; read from the frame only by those who ask."""
+        length = int.from_bytes(self.frame[8:10], "big", signed=True)
+        if length <= 0:
+            return ""
+        return self.frame[10 : 10 + length].tobytes().decode("utf-8", "replace")
 
 
 class Peer(Protocol):
@@ -39,7 +50,7 @@ class Peer(Protocol):
 class Waitable(Protocol):
     """Something a request can wait for; it wakes what hangs on it by `Purgatory.wake`."""
 
-    waiting: list[Parked]
+    waiting: dict[Parked, None]  # in order of arrival; a dict so that leaving costs the same for all
 
 
 class Parked:

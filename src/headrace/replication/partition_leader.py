@@ -1,0 +1,105 @@
+"""The leader's side of one partition: who may write, and how far readers may see.
+
+Readers see up to the high watermark. With one replica and durability `page-cache` it follows the
+end of the log at once; with durability `disk` it follows the flushes, so nobody reads what a power
+cut could take back, and acks=all waits for it in the same way as it waits for followers.
+Asks for its log through `Log`, which it owns. Not done here: followers, ISR changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headrace.environment import File, FileSlice
+from headrace.protocol.errors import ErrorCode, KafkaError
+
+
+class Log(Protocol):
+    """What a leader asks of its log."""
+
+    start_offset: int
+    end_offset: int
+
+    def append(
+        self, records: memoryview, *, leader_epoch: int, wall_ms: int
+    ) -> tuple[int, int]: ...
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
+    ) -> FileSlice | None: ...
+
+    def flush_target(self) -> tuple[list[File], int]: ...
+
+    def flushed(self, offset: int) -> None: ...
+
+
+class PartitionLeader:
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "index",
+        "log",
+        "epoch",
+        "high_watermark",
+        "commits_at_once",
+        "waiting",
+        "sessions",
+        "flushing",
+        "unflushed_since_ms",
+        "bytes_in",
+    )
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, log: Any, epoch: int, *, commits_at_once: bool
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.epoch = epoch
+        self.commits_at_once = commits_at_once
+        self.high_watermark: int = log.end_offset
+        self.waiting: dict[Any, None] = {}  # requests that hang on this partition
+        self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
+        self.flushing = False  # a flush is under way; the next one takes what came meanwhile
+        self.unflushed_since_ms = -1
+        self.bytes_in = 0
+
+    def append(self, records: memoryview, wall_ms: int) -> tuple[int, int]:
+        """Returns the base offset and the append time (-1 when the producer's own time stands)."""
+        log = self.log
+        appended: tuple[int, int] = log.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
+        self.bytes_in += len(records)
+        if self.commits_at_once:
+            self.high_watermark = log.end_offset
+        return appended
+
+    def read(
+        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
+    ) -> FileSlice | None:
+        up_to = self.last_stable_offset() if committed else self.high_watermark
+        if offset > self.high_watermark and offset <= self.log.end_offset:
+            return None  # not yet visible; an epoch check has already told impostors apart
+        records: FileSlice | None = self.log.read(
+            offset, max_bytes, up_to=up_to, at_least_one=at_least_one
+        )
+        return records
+
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
+
+    def require_epoch(self, epoch: int) -> None:
+        """A client that names an epoch must name ours (KIP-320)."""
+        if epoch == -1 or epoch == self.epoch:
+            return
+        if epoch < self.epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def flushed(self, offset: int) -> bool:
+        """A flush reached `offset`; True if the high watermark moved."""
+        self.log.flushed(offset)
+        if self.commits_at_once or offset <= self.high_watermark:
+            return False
+        self.high_watermark = min(offset, self.log.end_offset)
+        return True

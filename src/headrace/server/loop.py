@@ -1,0 +1,268 @@
+"""The reactor: one thread, one turn after the other.
+
+A turn: wait for sockets, read the clocks once, answer what arrived, try what was woken, write what
+was gathered, and only then send replies; so nothing is acknowledged before it is in the page cache.
+What a connection must not send ends that connection only. Does not accept (`listener.py`) and does
+not know Kafka (`serving/dispatch.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+
+from headrace.environment import Now
+from headrace.serving.api import Refused
+from headrace.serving.dispatch import Dispatch
+from headrace.serving.purgatory import Purgatory
+from headrace.serving.session import Session
+from headrace.server.clock import Clock
+from headrace.server.connection import Connection
+from headrace.server.poller import Poller
+from headrace.server.timers import Timers
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BUFFER_BYTES = 1024 * 1024
+BIG_FRAME_BYTES = RECEIVE_BUFFER_BYTES // 2
+# Large frames that have begun and are not complete, over all connections.
+MOST_BIG_FRAME_BYTES = 1024 * 1024 * 1024
+LONGEST_WAIT_MS = 1_000
+
+
+class Loop:
+    def __init__(
+        self,
+        poller: Poller,
+        clock: Clock,
+        now: Now,
+        dispatch: Dispatch,
+        purgatory: Purgatory,
+        end_turn: Callable[[list[Session]], None],
+    ) -> None:
+        self.poller = poller
+        self.clock = clock
+        self.now = now
+        self.dispatch = dispatch
+        self.purgatory = purgatory
+        self.end_turn = end_turn  # the node writes and flushes; may end sessions it has to fail
+        self.timers = Timers()
+        self.connections: dict[int, Connection] = {}
+        self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
+        self.on_close: Callable[[Connection], None] = lambda connection: None
+        self.stopping = False
+        self.lag_ms = 0  # the longest turn since the metrics were last read
+        self.bytes_in = 0
+        self.refused = 0
+        self._again: list[Connection] = []  # have complete frames left that wait for their turn
+        self._big_bytes = 0
+        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+
+    def call_when_readable(self, sock: socket.socket, do: Callable[[], None]) -> None:
+        self.callbacks[sock.fileno()] = do
+        self.poller.watch(sock.fileno(), self.poller.READ)
+
+    def stop_calling(self, sock: socket.socket) -> None:
+        if self.callbacks.pop(sock.fileno(), None) is not None:
+            self.poller.forget(sock.fileno())
+
+    def add(self, connection: Connection) -> None:
+        self.connections[connection.descriptor] = connection
+        connection.interest = self.poller.READ
+        self.poller.watch(connection.descriptor, self.poller.READ)
+
+    def run(self) -> None:
+        while not self.stopping:
+            self.turn(self._wait_ms())
+
+    def turn(self, wait_ms: int) -> None:
+        events = self.poller.poll(wait_ms / 1000)
+        now = self.now
+        self.clock.read(now)
+        started_ms = now.monotonic_ms
+        connections = self.connections
+        write = self.poller.WRITE
+        for descriptor, mask in events:
+            connection = connections.get(descriptor)
+            if connection is None:
+                if descriptor in self.callbacks:
+                    self.callbacks[descriptor]()
+                continue
+            if mask & write:
+                self._send(connection)
+            if mask & ~write and descriptor in connections:
+                self._readable(connection)
+        if self._again:
+            again, self._again = self._again, []
+            for connection in again:
+                if connections.get(connection.descriptor) is connection:
+                    self._resume(connection)
+        self.timers.run(now.monotonic_ms)
+        self.finish_turn()
+        if events:
+            self.clock.read(now)
+            self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
+
+    def finish_turn(self) -> None:
+        """Try what was woken, write what was gathered, send what is owed."""
+        dispatch, purgatory = self.dispatch, self.purgatory
+        purgatory.expire(self.now.monotonic_ms)
+        while purgatory.woken or dispatch.resumed:
+            purgatory.settle()
+            resumed, dispatch.resumed = dispatch.resumed, []
+            for session in resumed:
+                if not session.closing:
+                    self._resume(session.connection)
+        self.end_turn(dispatch.dirty)
+        dirty, dispatch.dirty = dispatch.dirty, []
+        for session in dirty:
+            if session.outbox:
+                self._send(session.connection)
+
+    def close(self, connection: Connection, why: str | None = None) -> None:
+        """End a connection; a reason is logged, once, because the connection is then gone."""
+        if self.connections.pop(connection.descriptor, None) is None:
+            return
+        if why is not None:
+            self.refused += 1
+            log.warning("closed the connection of %s: %s", connection.address, why)
+        self._drop_big(connection)
+        self.dispatch.forget(connection.session)
+        self.poller.forget(connection.descriptor)
+        connection.socket.close()
+        self.on_close(connection)
+
+    def close_idle(self, idle_ms: int) -> None:
+        limit = self.now.monotonic_ms - idle_ms
+        idle = [c for c in self.connections.values() if c.active_at_ms < limit]
+        for connection in idle:
+            if not connection.session.line:
+                self.close(connection)
+
+    def _wait_ms(self) -> int:
+        if self._again:
+            return 0
+        wait_ms = LONGEST_WAIT_MS
+        for due_ms in (self.purgatory.next_deadline_ms(), self.timers.next_ms()):
+            if due_ms is not None:
+                wait_ms = min(wait_ms, due_ms - self.now.monotonic_ms)
+        return max(wait_ms, 0)
+
+    def _readable(self, connection: Connection) -> None:
+        session = connection.session
+        if session.muted or connection.blocked or connection.tail_is_ready:
+            # Not now; looked for again when the reason is gone. A real client never gets here.
+            if connection.interest & self.poller.READ:
+                self._watch(connection, connection.interest & ~self.poller.READ)
+            else:
+                self.close(connection)  # not watched for reading: the peer has broken off
+            return
+        connection.active_at_ms = self.now.monotonic_ms
+        try:
+            if connection.big_view is not None:
+                self._receive_big(connection)
+            else:
+                self._receive(connection)
+        except BlockingIOError:
+            return
+        except Refused as reason:
+            self.close(connection, str(reason))
+        except OSError:
+            self.close(connection)
+
+    def _receive(self, connection: Connection) -> None:
+        buffer, tail = self._buffer, connection.tail
+        start = len(tail)
+        if start:
+            buffer[:start] = tail
+            received = connection.socket.recv_into(buffer[start:])
+        else:
+            received = connection.socket.recv_into(buffer)
+        if not received:
+            self.close(connection)
+            return
+        self.bytes_in += received
+        self._feed(connection, start + received)
+
+    def _feed(self, connection: Connection, filled: int) -> None:
+        """Answer what is in the shared buffer and keep what is left of it."""
+        session = connection.session
+        taken = self.dispatch.feed(session, self._buffer, filled)
+        connection.tail_is_ready = False
+        if taken == filled:
+            connection.tail = b""
+        elif session.frame_size > BIG_FRAME_BYTES:
+            self._begin_big(connection, session.frame_size, self._buffer[taken:filled])
+        else:
+            connection.tail = self._buffer[taken:filled].tobytes()
+            if session.frame_size == 0 and filled - taken >= 8:
+                # Complete requests are left because the replies are too many or one waits.
+                connection.tail_is_ready = True
+                if not session.muted and not connection.blocked:
+                    self._again.append(connection)
+
+    def _resume(self, connection: Connection) -> None:
+        """The reason not to read this connection is gone."""
+        session = connection.session
+        if session.muted or connection.blocked:
+            return
+        try:
+            if connection.tail_is_ready:
+                size = len(connection.tail)
+                self._buffer[:size] = connection.tail
+                self._feed(connection, size)
+        except Refused as reason:
+            self.close(connection, str(reason))
+            return
+        if not connection.tail_is_ready:
+            self._watch(connection, connection.interest | self.poller.READ)
+
+    def _begin_big(self, connection: Connection, size: int, start: memoryview) -> None:
+        if self._big_bytes + size > MOST_BIG_FRAME_BYTES:
+            raise Refused(f"a frame of {size} bytes while too many large ones are on their way")
+        self._big_bytes += size
+        connection.tail = b""
+        connection.begin_big(size, start)
+
+    def _receive_big(self, connection: Connection) -> None:
+        view = connection.big_view
+        assert view is not None
+        received = connection.socket.recv_into(view[connection.big_filled :])
+        if not received:
+            self.close(connection)
+            return
+        self.bytes_in += received
+        connection.big_filled += received
+        if connection.big_filled == len(view):
+            self.dispatch.feed(connection.session, view, len(view))
+            self._drop_big(connection)
+
+    def _drop_big(self, connection: Connection) -> None:
+        if connection.big_view is not None:
+            self._big_bytes -= len(connection.big_view)
+            connection.end_big()
+
+    def _send(self, connection: Connection) -> None:
+        try:
+            all_sent = connection.send()
+        except OSError:
+            self.close(connection)
+            return
+        if all_sent:
+            connection.session.owed = 0
+            if connection.session.closing:
+                self.close(connection)
+            elif connection.blocked:
+                connection.blocked = False
+                self._watch(connection, self.poller.READ)
+                if connection.tail_is_ready:
+                    self._again.append(connection)
+        elif not connection.blocked:
+            connection.blocked = True
+            self._watch(connection, self.poller.WRITE)
+
+    def _watch(self, connection: Connection, interest: int) -> None:
+        if interest != connection.interest:
+            connection.interest = interest
+            self.poller.change(connection.descriptor, interest)

@@ -1,0 +1,25 @@
+"""What is done again and again: each with its period, on the loop, in monotonic time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._due: list[tuple[int, int, int, Callable[[], None]]] = []
+        self._added = 0
+
+    def every(self, period_ms: int, do: Callable[[], None], now_ms: int) -> None:
+        self._added += 1
+        heappush(self._due, (now_ms + period_ms, self._added, period_ms, do))
+
+    def run(self, now_ms: int) -> None:
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, period_ms, do = heappop(self._due)
+            self.every(period_ms, do, now_ms)
+            do()
+
+    def next_ms(self) -> int | None:
+        return self._due[0][0] if self._due else None

@@ -1,0 +1,271 @@
+"""From bytes to handlers and back: one look-up per request, replies in request order.
+
+`feed` takes what arrived on a connection, answers every complete frame in it and says how much it
+took. Only the first eight bytes of a frame are believed before it is complete: its size, bounded,
+and its API and version, which must be in the table. Anything a client must not send ends its
+connection by `Refused`; a bug in one handler ends that connection only.
+
+Does not know sockets: the listener calls `feed`, and sends the outboxes of `dirty` sessions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any
+
+from headrace.environment import FileSlice, Now
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
+from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.purgatory import Purgatory
+from headrace.serving.session import Piece, Reply, Session
+
+log = logging.getLogger(__name__)
+
+API_VERSIONS_KEY = 18
+SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
+# librdkafka and the Java client keep at most five; a client that sends on without reading replies
+# is not read until some are answered.
+MOST_REQUESTS_IN_LINE = 100
+# Replies beyond this wait until the client has taken what it is owed.
+MOST_BYTES_OWED = 1024 * 1024
+
+_read_prefix = Struct(">iI").unpack_from  # size; API key and version as one number
+_read_header = Struct(">Iih").unpack_from  # the same number, correlation id, client id's length
+_reply_head = Struct(">ii").pack
+_reply_head_flexible = Struct(">iiB").pack
+
+
+class Route:
+    """One API in one version: how to read it, who answers, how to write the answer."""
+
+    __slots__ = (
+        "name",
+        "api_key",
+        "version",
+        "decode",
+        "encode",
+        "handle",
+        "owner",
+        "flexible",
+        "flexible_reply",
+        "response_type",
+        "requests",
+        "errors",
+        "microseconds",
+        "buckets",
+    )
+
+    def __init__(self, api: Api, version: int, owner: Any) -> None:
+        messages = api.messages
+        self.name: str = messages.NAME
+        self.api_key: int = messages.API_KEY
+        self.version = version
+        self.decode = messages.DECODE_REQUEST[version]
+        self.encode = messages.ENCODE_RESPONSE[version]
+        self.handle = api.handle
+        self.owner = owner
+        self.flexible = version >= messages.FLEXIBLE_FROM
+        # A client that does not know our versions must be able to read the answer (KIP-511).
+        self.flexible_reply = self.flexible and self.api_key != API_VERSIONS_KEY
+        self.response_type: type[Any] = getattr(messages, f"{messages.NAME}Response")
+        self.requests = 0
+        self.errors = 0
+        self.microseconds = 0
+        self.buckets = [0] * 32  # by bit length of the microseconds
+
+    def frame(self, correlation_id: int, answer: Any) -> list[Piece]:
+        """The whole reply; bytes are joined, slices of files stay what they are."""
+        pieces: list[Piece] = []
+        self.encode(answer, pieces.append)
+        if self.api_key == 1 and FileSlice in map(type, pieces):
+            size = sum(map(len, pieces)) + 4 + self.flexible_reply
+            head = (
+                _reply_head_flexible(size, correlation_id, 0)
+                if self.flexible_reply
+                else _reply_head(size, correlation_id)
+            )
+            return [head, *pieces]
+        body = b"".join(pieces)  # type: ignore[arg-type]
+        if self.flexible_reply:
+            return [_reply_head_flexible(len(body) + 5, correlation_id, 0) + body]
+        return [_reply_head(len(body) + 4, correlation_id) + body]
+
+
+class Dispatch:
+    __slots__ = (
+        "routes",
+        "api_keys",
+        "purgatory",
+        "now",
+        "dirty",
+        "resumed",
+        "max_frame",
+        "stopwatch",
+    )
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        purgatory: Purgatory,
+        now: Now,
+        *,
+        max_frame: int,
+        stopwatch: Callable[[], int] | None = None,
+    ) -> None:
+        self.routes = {route.api_key << 16 | route.version: route for route in routes}
+        self.api_keys = {route.api_key for route in self.routes.values()}
+        self.purgatory = purgatory
+        self.now = now  # one object, set by the loop once per turn
+        self.dirty: list[Session] = []  # have something to send
+        self.resumed: list[Session] = []  # may be read again
+        self.max_frame = max_frame
+        self.stopwatch = stopwatch  # nanoseconds; None while nobody asks for latencies
+
+    def feed(self, session: Session, view: memoryview, filled: int) -> int:
+        """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
+        position = 0
+        session.frame_size = 0
+        while filled - position >= 8 and not session.muted and session.owed < MOST_BYTES_OWED:
+            size, key = _read_prefix(view, position)
+            if not SMALLEST_FRAME <= size <= self.max_frame:
+                raise Refused(f"a frame of {size} bytes (at most {self.max_frame} are taken)")
+            if key not in self.routes:
+                self._require_answerable(key)
+            end = position + 4 + size
+            if end > filled:
+                session.frame_size = size + 4
+                break
+            self._answer(session, view[position + 4 : end])
+            position = end
+        return position
+
+    def _answer(self, session: Session, frame: memoryview) -> None:
+        key, correlation_id, client_id_length = _read_header(frame, 0)
+        route = self.routes.get(key)
+        if route is None:
+            self._answer_unknown_api_versions(session, correlation_id)
+            return
+        at = 10 + client_id_length if client_id_length > 0 else 10
+        try:
+            if at > len(frame):
+                raise MalformedMessage("the client id is longer than the request")
+            if route.flexible:
+                at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
+            request, _ = route.decode(frame, at)
+        except (MalformedMessage, *BROKEN) as malformed:
+            raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+        route.requests += 1
+        call = Call(self.now, route.version, frame, session, correlation_id)
+        started = self.stopwatch() if self.stopwatch is not None else 0
+        try:
+            answer = route.handle(route.owner, request, call)
+        except KafkaError as refusal:
+            answer = error_response(route, refusal)
+        except Refused:
+            raise
+        except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
+            log.exception("%s v%d from %s failed", route.name, route.version, session.client_host)
+            raise Refused(f"a {route.name} v{route.version} that failed here") from bug
+        if answer is None:
+            return
+        if type(answer) is Parked:
+            self._park(session, route, correlation_id, answer, started)
+            return
+        if started:
+            self._note_time(route, started)
+        self.reply(session, route.frame(correlation_id, answer))
+
+    def reply(self, session: Session, pieces: list[Piece]) -> None:
+        if session.line:
+            session.line.append(Reply(None, pieces))
+            return
+        if not session.outbox:
+            self.dirty.append(session)
+        session.outbox += pieces
+        session.owed += len(pieces[0])
+
+    def forget(self, session: Session) -> None:
+        """The connection is gone: nobody waits for its answers any more."""
+        for reply in session.line:
+            if reply.parked is not None:
+                self.purgatory.forget(reply.parked)
+        session.line.clear()
+        session.outbox.clear()
+        session.closing = True
+
+    def _park(
+        self, session: Session, route: Route, correlation_id: int, parked: Parked, started: int
+    ) -> None:
+        place = Reply(parked, None)
+
+        def complete(answer: Any) -> None:
+            if started:
+                self._note_time(route, started)
+            place.pieces = route.frame(correlation_id, answer)
+            place.parked = None
+            if mutes:
+                session.muted -= 1
+                if not session.muted:
+                    self.resumed.append(session)
+            self._release(session)
+
+        session.line.append(place)
+        mutes = parked.mutes or len(session.line) >= MOST_REQUESTS_IN_LINE
+        session.muted += mutes
+        parked.complete = complete
+        self.purgatory.park(parked)
+
+    def _release(self, session: Session) -> None:
+        """Move what is answered from the head of the line to the outbox."""
+        line = session.line
+        while line and line[0].pieces is not None:
+            if not session.outbox:
+                self.dirty.append(session)
+            pieces = line.popleft().pieces or []
+            session.outbox += pieces
+            session.owed += len(pieces[0])
+
+    def _require_answerable(self, key: int) -> None:
+        """ApiVersions in a version of the future is answered; anything else unknown is not."""
+        api_key, version = key >> 16, key & 0xFFFF
+        if api_key == API_VERSIONS_KEY:
+            return
+        if api_key in self.api_keys:
+            raise Refused(f"API {api_key} in version {version}, which is not served")
+        raise Refused(f"API {api_key}, which is not served")
+
+    def _answer_unknown_api_versions(self, session: Session, correlation_id: int) -> None:
+        """KIP-511: the answer is version 0, says UNSUPPORTED_VERSION and what would be understood."""
+        route = self.routes[API_VERSIONS_KEY << 16]
+        route.requests += 1
+        call = Call(self.now, 0, memoryview(b""), session, correlation_id)
+        answer = route.handle(route.owner, None, call)
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        answer.api_keys = [line for line in answer.api_keys if line.api_key == API_VERSIONS_KEY]
+        self.reply(session, route.frame(correlation_id, answer))
+
+    def _note_time(self, route: Route, started: int) -> None:
+        assert self.stopwatch is not None
+        microseconds = (self.stopwatch() - started) // 1000
+        route.microseconds += microseconds
+        route.buckets[min(microseconds.bit_length(), 31)] += 1
+
+
+def _skip_header_tags(frame: memoryview, at: int) -> int:
+    count, at = read_uvarint(frame, at)
+    return skip_tags(frame, at, count)
+
+
+def error_response(route: Route, refusal: KafkaError) -> Any:
+    """A refusal of the whole request, for the APIs whose answer has one place to say so."""
+    answer = route.response_type()
+    if not hasattr(answer, "error_code"):
+        raise Refused(f"a {route.name} v{route.version} refused with {refusal.code.name}")
+    route.errors += 1
+    answer.error_code = refusal.code
+    if refusal.message is not None and hasattr(answer, "error_message"):
+        answer.error_message = refusal.message
+    return answer

@@ -1,0 +1,52 @@
+"""One client's conversation: what it is owed, in the order it asked.
+
+Replies leave in request order. An answer that is ready while an earlier one waits stands in line.
+The bytes to send gather in `outbox`; the listener sends each outbox once per turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from headrace.environment import Buffer, FileSlice
+from headrace.serving.api import Parked
+
+Piece = Buffer | FileSlice
+
+
+class Reply:
+    """A place in the line of replies; `pieces` is None while its request waits."""
+
+    __slots__ = ("pieces", "parked")
+
+    def __init__(self, parked: Parked | None, pieces: list[Piece] | None) -> None:
+        self.parked = parked
+        self.pieces = pieces
+
+
+class Session:
+    __slots__ = (
+        "client_host",
+        "listener",
+        "outbox",
+        "owed",
+        "line",
+        "muted",
+        "frame_size",
+        "closing",
+        "connection",
+        "software",
+    )
+
+    def __init__(self, client_host: str, listener: str, connection: Any = None) -> None:
+        self.client_host = client_host
+        self.listener = listener
+        self.connection = connection  # the listener's own handle
+        self.outbox: list[Piece] = []
+        self.owed = 0  # bytes put into the outbox since it was last empty, slices not counted
+        self.line: deque[Reply] = deque()
+        self.muted = 0  # parked requests during which nothing more is read
+        self.frame_size = 0  # of a frame that has begun but is not complete
+        self.closing = False  # the outbox is sent, then the connection ends
+        self.software = ""

@@ -1,0 +1,40 @@
+import select
+import threading
+
+from headrace.server.flusher import Flusher
+
+
+def wait_for(flusher):
+    assert select.select([flusher.wake_up], [], [], 10)[0]
+    flusher.finish()
+
+
+def test_work_runs_on_its_own_thread_and_is_reported_on_ours():
+    flusher, seen = Flusher(), []
+    flusher.submit(
+        lambda: seen.append(threading.current_thread().name),
+        lambda error: seen.append((threading.current_thread().name, error)),
+    )
+    wait_for(flusher)
+    assert seen == ["headrace-flusher", (threading.current_thread().name, None)]
+    flusher.stop()
+
+
+def test_a_disk_error_is_handed_to_whoever_asked():
+    flusher, errors = Flusher(), []
+
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    flusher.submit(fail, errors.append)
+    wait_for(flusher)
+    assert errors[0].errno == 28
+    flusher.stop()
+
+
+def test_stopping_does_everything_first():
+    flusher, done = Flusher(), []
+    for number in range(100):
+        flusher.submit(lambda number=number: done.append(number), lambda error: done.append(error))
+    flusher.stop()
+    assert done[:100] != [] and done.count(None) == 100

@@ -1,0 +1,251 @@
+"""The reactor with real sockets and both pollers: order, torn frames, big frames, slow readers."""
+
+import os
+import select
+import socket
+from struct import pack, unpack
+
+import pytest
+
+from headrace.environment import FileSlice
+from headrace.protocol.messages import fetch, find_coordinator, metadata
+from headrace.server.clock import SystemClock
+from headrace.server.connection import Connection
+from headrace.server.loop import BIG_FRAME_BYTES, Loop
+from headrace.server.poller import EpollPoller, SelectorsPoller
+from headrace.server.real_disk import RealDisk
+from headrace.serving.api import Parked
+from headrace.serving.session import Session
+from tests.unit.serving.conversation import Conversation, frame
+
+pollers = [SelectorsPoller] + ([EpollPoller] if hasattr(select, "epoll") else [])
+METADATA, FIND_COORDINATOR, FETCH = 3, 10, 1
+ASK = frame(METADATA, 1, pack(">i", -1))
+
+
+class Station:
+    """A loop and clients of it, on this thread: a client's turn, then the loop's."""
+
+    def __init__(self, poller, handlers, *, max_frame=10_000_000):
+        talk = Conversation(handlers, max_frame=max_frame)
+        self.loop = Loop(
+            poller, SystemClock(), talk.dispatch.now, talk.dispatch, talk.purgatory, lambda dirty: None
+        )
+        self.purgatory = talk.purgatory
+        self.clients = []
+
+    def connect(self):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.settimeout(10)
+        session = Session("127.0.0.1", "PLAINTEXT")
+        session.connection = Connection(ours, session, "127.0.0.1:1", 0)
+        self.loop.add(session.connection)
+        self.clients.append(theirs)
+        return theirs
+
+    def turns(self, count=1):
+        for _ in range(count):
+            self.loop.turn(0)
+
+
+@pytest.fixture(params=pollers)
+def poller(request):
+    made = request.param()
+    yield made
+    made.close()
+
+
+def answer_metadata(owner, request, call):
+    return metadata.MetadataResponse(controller_id=call.correlation_id)
+
+
+def read_reply(client):
+    (size,) = unpack(">i", read_exactly(client, 4))
+    return read_exactly(client, size)
+
+
+def read_exactly(client, size):
+    data = b""
+    while len(data) < size:
+        received = client.recv(size - len(data))
+        assert received, "the connection ended"
+        data += received
+    return data
+
+
+def correlation_id(reply):
+    return unpack(">i", reply[:4])[0]
+
+
+def test_a_request_in_many_small_pieces_is_answered_when_it_is_complete(poller):
+    station = Station(poller, {metadata: answer_metadata})
+    client = station.connect()
+    for byte in ASK:
+        client.send(bytes([byte]))
+        station.turns()
+    assert correlation_id(read_reply(client)) == 1
+
+
+def test_many_requests_in_one_piece_are_answered_in_order(poller):
+    station = Station(poller, {metadata: answer_metadata})
+    client = station.connect()
+    asks = [frame(METADATA, 1, pack(">i", -1), correlation_id=n) for n in range(500)]
+    client.sendall(b"".join(asks))
+    station.turns(5)
+    assert [correlation_id(read_reply(client)) for _ in asks] == list(range(500))
+
+
+def test_a_frame_larger_than_the_receive_buffer_arrives_whole(poller):
+    seen = []
+
+    station = Station(poller, {metadata: lambda o, r, c: seen.append(len(c.frame)) or None})
+    client = station.connect()
+    body = pack(">i", 1) + pack(">h", 5) + b"topic" + b"\0" * (3 * BIG_FRAME_BYTES)
+    data = memoryview(frame(METADATA, 1, body) + frame(METADATA, 1, pack(">i", -1)))
+    client.setblocking(False)
+    while data:
+        try:
+            data = data[client.send(data) :]
+        except BlockingIOError:
+            pass
+        station.turns()
+    station.turns(3)
+    assert seen[0] > 3 * BIG_FRAME_BYTES
+    assert len(seen) == 2
+    assert station.loop._big_bytes == 0
+
+
+def test_a_client_that_never_reads_is_not_read_either(poller):
+    station = Station(
+        poller, {metadata: lambda o, r, c: metadata.MetadataResponse(cluster_id="x" * 30_000)}
+    )
+    client = station.connect()
+    client.setblocking(False)
+    one = frame(METADATA, 2, pack(">i", -1))
+    sent = 0
+    for _ in range(2000):
+        try:
+            sent += client.send(one * 50)
+        except BlockingIOError:
+            break
+        station.turns()
+    else:
+        pytest.fail("the loop read on for ever")
+    [connection] = station.loop.connections.values()
+    held = sum(len(piece) for piece in connection.session.outbox)
+    assert connection.blocked and held < 3_000_000
+    # and when it reads at last, it gets everything it asked for
+    client.settimeout(10)
+    for _ in range(sent // len(one)):
+        while not select.select([client], [], [], 0)[0]:
+            station.turns()
+        read_reply_while_turning(client, station)
+
+
+def read_reply_while_turning(client, station):
+    client.setblocking(False)
+    wanted, data = None, b""
+    while wanted is None or len(data) < wanted:
+        try:
+            data += client.recv((wanted or 4) - len(data))
+        except BlockingIOError:
+            station.turns()
+        if wanted is None and len(data) == 4:
+            wanted = 4 + unpack(">i", data)[0]
+    client.settimeout(10)
+    return data[4:]
+
+
+class Gate:
+    def __init__(self):
+        self.waiting = {}
+        self.open = False
+
+
+def test_what_was_sent_behind_a_muting_request_is_answered_after_it(poller):
+    gate = Gate()
+
+    def wait(owner, request, call):
+        def attempt(expired):
+            return find_coordinator.FindCoordinatorResponse() if gate.open or expired else None
+
+        return Parked(attempt, deadline_ms=2**62, hangs_on=[gate], mutes=True)
+
+    station = Station(poller, {metadata: answer_metadata, find_coordinator: wait})
+    client = station.connect()
+    other = station.connect()
+    client.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g", correlation_id=1))
+    client.send(frame(METADATA, 1, pack(">i", -1), correlation_id=2))
+    station.turns(3)
+    client.send(frame(METADATA, 1, pack(">i", -1), correlation_id=3))
+    other.send(frame(METADATA, 1, pack(">i", -1), correlation_id=9))
+    station.turns(3)
+    assert correlation_id(read_reply(other)) == 9  # others are not held up
+    gate.open = True
+    station.purgatory.wake(gate)
+    station.turns(3)
+    assert [correlation_id(read_reply(client)) for _ in range(3)] == [1, 2, 3]
+
+
+def test_slices_of_files_are_sent_as_they_lie_on_disk(poller, tmp_path):
+    path = tmp_path / "records"
+    content = os.urandom(300_000)
+    path.write_bytes(content)
+    file = RealDisk().open(str(path))
+
+    def answer(owner, request, call):
+        response = fetch.FetchResponse()
+        response.responses = [
+            fetch.FetchableTopicResponse(
+                "t",
+                bytes(16),
+                [
+                    fetch.PartitionData(0, 0, 9, records=FileSlice(file, 10, 5_000)),
+                    fetch.PartitionData(1, 0, 9, records=FileSlice(file, 20_000, 250_000)),
+                    fetch.PartitionData(2, 0, 9, records=b""),
+                ],
+            )
+        ]
+        return response
+
+    station = Station(poller, {fetch: answer})
+    client = station.connect()
+    body = pack(">iiiib", -1, 0, 0, 1000, 0) + pack(">i", 0)
+    client.send(frame(FETCH, 4, body))
+    reply = read_reply_while_turning(client, station)
+    response, _ = fetch.DECODE_RESPONSE[4](memoryview(reply), 4)
+    [topic] = response.responses
+    assert bytes(topic.partitions[0].records) == content[10:5_010]
+    assert bytes(topic.partitions[1].records) == content[20_000:270_000]
+    assert bytes(topic.partitions[2].records) == b""
+
+
+def test_garbage_ends_only_its_own_connection(poller, caplog):
+    station = Station(poller, {metadata: answer_metadata})
+    bad, good = station.connect(), station.connect()
+    bad.send(b"GET / HTTP/1.1\r\n\r\n")
+    good.send(ASK)
+    station.turns(2)
+    assert bad.recv(10) == b""
+    assert correlation_id(read_reply(good)) == 1
+    assert caplog.text.count("closed the connection") == 1
+
+
+def test_idle_connections_are_closed_but_not_those_that_wait_for_us(poller):
+    gate = Gate()
+
+    def wait(owner, request, call):
+        return Parked(lambda expired: None, deadline_ms=2**62, hangs_on=[gate])
+
+    station = Station(poller, {find_coordinator: wait, metadata: answer_metadata})
+    idle, waiting = station.connect(), station.connect()
+    waiting.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
+    idle.send(ASK)
+    station.turns(2)
+    read_reply(idle)
+    for connection in station.loop.connections.values():
+        connection.active_at_ms -= 60_000
+    station.loop.close_idle(50_000)
+    assert idle.recv(1) == b""
+    assert len(station.loop.connections) == 1
