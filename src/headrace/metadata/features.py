@@ -1,0 +1,50 @@
+"""Feature levels: which of Kafka's versioned features this node understands.
+
+A level is finalized by a FeatureLevelRecord; a broker names its ranges when it registers, and a
+cluster never finalizes a level that a member does not understand. Apache Kafka 4.3 names the same
+ranges (seen in its own registrations), which is what lets its nodes and ours share a cluster.
+Does not decide changes: `controller/features.py` does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+
+
+class LevelRange(NamedTuple):
+    lowest: int
+    highest: int
+
+
+# metadata.version 7 is 3.3-IV3, the oldest that Kafka 4 reads; 30 is 4.3-IV0. A later release may
+# add record types that we would lose, so a folder with a higher level is refused.
+SUPPORTED_FEATURES: dict[str, LevelRange] = {
+    "group.version": LevelRange(0, 1),
+    KRAFT_VERSION: LevelRange(0, 1),
+    METADATA_VERSION: LevelRange(7, 30),
+    "share.version": LevelRange(0, 1),
+    "streams.version": LevelRange(0, 1),
+    "transaction.version": LevelRange(0, 2),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: LevelRange(0, 1),
+}
+
+# What a new cluster finalizes, in the order in which Apache's format command writes it.
+NEW_CLUSTER_LEVELS: tuple[tuple[str, int], ...] = (
+    (METADATA_VERSION, 30),
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),
+    ("group.version", 1),
+    ("share.version", 1),
+    ("streams.version", 1),
+    ("transaction.version", 2),
+)
+
+RELEASE_OF_LEVEL: dict[int, str] = {
+    7: "3.3-IV3", 8: "3.4-IV0", 9: "3.5-IV0", 10: "3.5-IV1", 11: "3.5-IV2", 12: "3.6-IV0",
+    13: "3.6-IV1", 14: "3.6-IV2", 15: "3.7-IV0", 16: "3.7-IV1", 17: "3.7-IV2", 18: "3.7-IV3",
+    19: "3.7-IV4", 20: "3.8-IV0", 21: "3.9-IV0", 22: "4.0-IV0", 23: "4.0-IV1", 24: "4.0-IV2",
+    25: "4.0-IV3", 26: "4.1-IV0", 27: "4.1-IV1", 28: "4.2-IV0", 29: "4.2-IV1", 30: "4.3-IV0",
+}  # fmt: skip

@@ -1,0 +1,49 @@
+"""Which names a topic may have.
+
+Names become folders and parts of metric names: hence the few characters, the length that leaves
+room for "-partition", and that two names may not differ only in "." against "_".
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.protocol.errors import ErrorCode, KafkaError
+
+# 255 bytes of a file name, less "-" and a five-digit partition.
+LONGEST_NAME = 249
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def require_legal(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION with the reason."""
+    reason = _fault_of(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def _fault_of(name: str) -> str | None:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > LONGEST_NAME:
+        return f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+    if _LEGAL.fullmatch(name) is None:
+        return (
+            f"'{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+def unified(name: str) -> str:
+    """Equal for names that collide."""
+    return name.replace(".", "_")
+
+
+def can_collide(name: str) -> bool:
+    return "." in name or "_" in name
