@@ -40,14 +40,14 @@ def answer_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
 
 
-def json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+# One encoder for all lines: json.dumps with options builds a new one for each call.
+json_line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

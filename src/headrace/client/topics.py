@@ -58,6 +58,11 @@ class TopicDescription:
     def replication(self) -> int:
         return max((len(p.replicas) for p in self.partitions), default=0)
 
+    def setting(self, name: str, default: str) -> str:
+        """A setting's value; `default` where the cluster did not tell."""
+        found = self.settings.get(name)
+        return default if found is None else found.value
+
     def own_settings(self) -> dict[str, str]:
         """The settings made for this topic alone."""
         return {name: s.value for name, s in self.settings.items() if s.source == "topic"}
@@ -145,9 +150,7 @@ class Topics:
                 setattr(partition, name, offsets[partition.partition])
 
     def settings_of(self, name: str) -> dict[str, Setting]:
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        asked = self._admin.describe_configs([resource], request_timeout=self.connection.timeout_s)
-        entries: Mapping[str, ConfigEntry] = self._answer(asked[resource], name)
+        entries = self._configs(ConfigResource(ResourceType.TOPIC, name))
         return {
             entry.name: Setting(
                 "" if entry.value is None else entry.value,
@@ -155,6 +158,17 @@ class Topics:
             )
             for entry in sorted(entries.values(), key=lambda e: e.name)
         }
+
+    def broker_setting(self, key: str) -> str | None:
+        """A setting of the first broker; None if the cluster knows no such setting."""
+        broker = min(self.cluster.brokers)
+        entries = self._configs(ConfigResource(ResourceType.BROKER, str(broker)))
+        return entries[key].value if key in entries else None
+
+    def _configs(self, resource: ConfigResource) -> Mapping[str, ConfigEntry]:
+        asked = self._admin.describe_configs([resource], request_timeout=self.connection.timeout_s)
+        entries: Mapping[str, ConfigEntry] = self._answer(asked[resource], resource.name)
+        return entries
 
     def create(
         self,

@@ -1,0 +1,49 @@
+"""Does a Kafka broker answer where it should, or is the place free for one?"""
+
+from __future__ import annotations
+
+import socket
+
+from headrace.cli.checkup.finding import Finding, good, wrong
+from headrace.client.connection import Connection, addresses, reach
+from headrace.client.errors import Unreachable
+
+CONNECT_TIMEOUT_S = 2.0
+
+
+def check_cluster(connection: Connection, *, expected: bool) -> Finding:
+    """`expected`: the person named a cluster; otherwise a free port is just as good."""
+    where = connection.bootstrap
+    listening = any(_listens(address) for address in addresses(where))
+    if listening:
+        return _ask(connection)
+    if expected:
+        return wrong(
+            "cluster",
+            f"nothing listens at {where}",
+            "Check the address, or start a node with `headrace start`.",
+        )
+    return good("port", f"{where} is free; `headrace start` can listen there")
+
+
+def _ask(connection: Connection) -> Finding:
+    where = connection.bootstrap
+    try:
+        metadata = reach(connection.admin(), connection)
+    except Unreachable:
+        return wrong(
+            "port",
+            f"something listens at {where}, but gives no Kafka answer",
+            "Stop that program, choose another port with `headrace start --listen`, "
+            "or give its security settings with -X.",
+        )
+    brokers = ", ".join(f"{b.id} at {b.host}:{b.port}" for b in metadata.brokers.values())
+    return good("cluster", f"{metadata.cluster_id} answers at {where}; brokers: {brokers}")
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""`headrace doctor`: looks at the machine, at the cluster if one answers, and at a topic's safety.
+
+Says what it found and what to do, and ends with 1 if something is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.checkup.cluster import check_cluster
+from headrace.cli.checkup.finding import Finding, State
+from headrace.cli.checkup.machine import check_machine
+from headrace.cli.checkup.topic import check_topic
+from headrace.cli.cluster import (
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+)
+from headrace.client.connection import Connection
+from headrace.client.topics import Topics
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+DEFAULT_DATA = Path("headrace-data")
+MARKS = {State.GOOD: "ok", State.WATCH: "watch", State.WRONG: "WRONG"}
+COLOURS = {State.GOOD: "green", State.WATCH: "yellow", State.WRONG: "red"}
+
+
+@app.command()
+def doctor(
+    topic: Annotated[
+        str | None,
+        typer.Option(help="Hold this topic against the no-loss recipe.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the node's data lies or would lie.")
+    ] = DEFAULT_DATA,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Check this machine, a cluster, or a topic's safety, and say what to do."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        if topic is None:
+            named = bootstrap is not None or client_config is not None
+            findings = [*check_machine(data), check_cluster(cluster, expected=named)]
+        else:
+            findings = _look_at(topic, cluster)
+    if as_json:
+        output.answer_json(findings)
+    else:
+        _tell(findings)
+    if any(finding.state == State.WRONG for finding in findings):
+        raise typer.Exit(1)
+
+
+def _look_at(topic: str, cluster: Connection) -> list[Finding]:
+    topics = Topics(cluster)
+    [described] = topics.describe([topic])
+    return check_topic(
+        described,
+        brokers=len(topics.cluster.brokers),
+        durability=topics.broker_setting("headrace.durability"),
+    )
+
+
+def _tell(findings: list[Finding]) -> None:
+    for finding in findings:
+        mark = typer.style(f"{MARKS[finding.state]:<5}", fg=COLOURS[finding.state])
+        output.say(f"{mark}  {finding.about:<11}  {finding.found}")
+        if finding.advice:
+            output.say(f"{'':5}  {'':11}  -> {finding.advice}")

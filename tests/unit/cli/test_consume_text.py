@@ -1,0 +1,84 @@
+"""Where reading begins, and how a record is shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+import typer
+
+from headrace.cli.consume import as_object, parse_start, pretty_text, text
+from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Record
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+NOON_MS = 1769860800000
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("beginning", BEGINNING),
+        ("end", END),
+        ("0", AtOffset(0)),
+        ("1234567890123", AtOffset(1234567890123)),
+        ("-1h", AtTime(NOON_MS - 3_600_000)),
+        ("-90s", AtTime(NOON_MS - 90_000)),
+        ("-2d", AtTime(NOON_MS - 2 * 86_400_000)),
+        ("-250ms", AtTime(NOON_MS - 250)),
+        ("2026-01-31T12:00:00Z", AtTime(NOON_MS)),
+        ("2026-01-31T12:00", AtTime(NOON_MS)),
+        ("2026-01-31T13:00:00.250+01:00", AtTime(NOON_MS + 250)),
+        ("2026-01-31", AtTime(NOON_MS - 12 * 3_600_000)),
+    ],
+)
+def test_a_place_to_begin(words: str, place: AtOffset | AtTime) -> None:
+    assert parse_start(words, now=NOON) == place
+
+
+def test_a_time_without_a_zone_is_the_persons_own() -> None:
+    tokyo = NOON.astimezone(timezone(timedelta(hours=9)))
+    assert parse_start("2026-01-31T21:00", now=tokyo) == AtTime(NOON_MS)
+
+
+@pytest.mark.parametrize("words", ["", "yesterday", "-1", "-1w", "+1h", "12:00 o'clock", "-h"])
+def test_what_is_no_place_is_refused_with_what_would_be(words: str) -> None:
+    with pytest.raises(typer.BadParameter, match="beginning, end, an offset"):
+        parse_start(words, now=NOON)
+
+
+def record(**changes: object) -> Record:
+    fields: dict[str, object] = {
+        "partition": 2,
+        "offset": 17,
+        "timestamp_ms": NOON_MS,
+        "timestamp_type": "create",
+        "key": b"k",
+        "value": b"v",
+        "headers": [],
+    }
+    return Record(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_the_pretty_form_says_where_and_what() -> None:
+    shown = pretty_text("orders", record(), headers=False, dim="", plain="")
+    assert shown.startswith("orders-2@17  2026-")
+    assert shown.endswith("  k  v")
+
+
+def test_headers_stand_below_the_record() -> None:
+    shown = pretty_text("orders", record(headers=[("a", b"1"), ("b", None)]), True, "", "")
+    assert shown.splitlines()[1:] == ["    a: 1", "    b: null"]
+
+
+def test_json_keeps_null_apart_from_empty_and_bytes_apart_from_text() -> None:
+    shown = as_object("orders", record(key=None, value=b"", headers=[("h", b"\xff")]))
+    assert shown["key"] is None
+    assert shown["value"] == ""
+    assert shown["headers"] == [{"name": "h", "value_base64": "/w=="}]
+    assert "value_base64" in as_object("orders", record(value=b"\xff\x00"))
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert text(b"\x1b[31mred\n") == "\\x1b[31mred\\n"
+    assert text("Grüße\tan alle".encode()) == "Grüße\tan alle"
+    assert text(b"\xff\xfe") == "b'\\xff\\xfe'"

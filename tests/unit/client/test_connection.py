@@ -1,0 +1,70 @@
+"""Who says where the cluster is, and what librdkafka is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.client.connection import addresses, connection, pairs
+from headrace.client.errors import ClientError
+
+
+def test_without_a_word_it_is_localhost() -> None:
+    assert connection().bootstrap == "localhost:9092"
+
+
+def test_the_strongest_word_wins(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# mine\n\nbootstrap.servers = file:1\nsecurity.protocol=ssl\n! old style\n")
+    assert connection(config_file=file).bootstrap == "file:1"
+    assert connection(config_file=file, bootstrap="option:2").bootstrap == "option:2"
+    strongest = connection(
+        config_file=file, bootstrap="option:2", overrides=["bootstrap.servers=x:3", "a.b=c=d"]
+    )
+    assert strongest.bootstrap == "x:3"
+    assert strongest.settings["security.protocol"] == "ssl"
+    assert strongest.settings["a.b"] == "c=d"
+
+
+def test_what_the_person_sets_wins_over_what_a_command_wants() -> None:
+    at = connection(overrides=["linger.ms=100", "client.id=me"])
+    settings = at.with_settings(linger_ms=5, enable_idempotence=True)
+    assert settings["linger.ms"] == "100"
+    assert settings["enable.idempotence"] is True
+    assert settings["client.id"] == "me"
+
+
+def test_librdkafka_is_quiet_until_asked_to_debug() -> None:
+    assert "log_level" in connection().with_settings()
+    assert "log_level" not in connection(overrides=["debug=broker"]).with_settings()
+
+
+def test_a_word_without_a_value_is_refused() -> None:
+    for word in ("linger.ms", "=5", ""):
+        with pytest.raises(ClientError, match="-X wants key=value"):
+            pairs([word], option="-X")
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="Cannot read .*No such file"):
+        connection(config_file=tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "found"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        ("PLAINTEXT://h:19092", [("h", 19092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_addresses_of_a_bootstrap_list(bootstrap: str, found: list[tuple[str, int]]) -> None:
+    assert addresses(bootstrap) == found
+
+
+def test_an_address_without_a_number_is_refused() -> None:
+    with pytest.raises(ClientError, match="HOST:PORT"):
+        addresses("localhost:http")
