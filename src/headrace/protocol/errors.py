@@ -2,8 +2,8 @@
 
 `KafkaError` is a refusal that a peer must be told about: raised where it is discovered, turned into
 a response in one place. `MalformedMessage` is bytes that do not follow the protocol; it is the only
-exception a decoder raises. Bugs of our own are neither. Names, numbers and retriability are those of
-Apache Kafka 4.3; the sentences are ours. Inside the hot path codes are plain ints, see `NONE`.
+exception a decoder raises. Bugs of our own are neither. Names, numbers and retriability are those
+of Apache Kafka 4.3; the sentences are ours. Inside the hot path codes are plain ints, see `NONE`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """A number of the protocol with the sentence that explains it and whether trying again helps."""
+    """A number of the protocol, the sentence that explains it, and whether trying again helps."""
 
     retriable: bool
     description: str

@@ -3,8 +3,8 @@
 Everything here is called by generated code, so a function exists only where a call is rarer or
 cheaper than writing it out. Decoders take one memoryview and a position and never copy more than
 they return. A length or count is checked against the bytes that remain before anything is built;
-`struct.error`, `IndexError` and `UnicodeDecodeError` are turned into `MalformedMessage` once, at the
-door of each decoder (`BROKEN`).
+`struct.error`, `IndexError` and `UnicodeDecodeError` are turned into `MalformedMessage` once, at
+the door of each decoder (`BROKEN`).
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Definition:
 
 
 def snake_case(name: str) -> str:
-    """`TopicData` -> `topic_data`, `KRaftVersion` -> `kraft_version`, `V3AndBelow` -> `v3_and_below`."""
+    """`TopicData` -> `topic_data`, `KRaftVersion` -> `kraft_version`."""
     name = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
