@@ -21,7 +21,6 @@ PARTITIONS = 2
 RECORDS, VALUE_SIZE = 258, 1_000  # batches of 256 KiB
 TAIL_BYTES = 128e6  # written after the closed segments, and again before each kill
 STARTS = 3
-GIVE_UP_AFTER_S = 120.0
 
 
 def measure(run: Run) -> Samples:
@@ -74,15 +73,8 @@ def seconds_to_ends(broker: Broker, expected: list[int] | None) -> float:
 
 
 def ends_of(broker: Broker) -> list[int]:
-    deadline = time.perf_counter() + GIVE_UP_AFTER_S
     with wire.connect(broker.port) as connection:
-        while True:
-            try:
-                return [wire.end_offset(connection, TOPIC, p) for p in range(PARTITIONS)]
-            except wire.Refused:  # a partition has no leader yet
-                if time.perf_counter() > deadline:
-                    raise
-                time.sleep(0.001)
+        return wire.ends_when_ready(connection, [(TOPIC, part) for part in range(PARTITIONS)])
 
 
 BENCHMARK = Benchmark(

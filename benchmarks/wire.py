@@ -19,7 +19,6 @@ from headrace.protocol.messages import (
     create_topics,
     fetch,
     list_offsets,
-    metadata,
     produce,
 )
 from headrace.protocol.record_batch import Record, build
@@ -34,6 +33,7 @@ CLIENT_ID = "bench"
 CORRELATION_ID = 1  # one request is answered before the next, or all are alike (load.py)
 REQUEST_TIMEOUT_MS = 30_000
 SOCKET_TIMEOUT_S = 60.0
+READY_WITHIN_S = 120.0
 
 
 class Refused(Exception):
@@ -106,19 +106,7 @@ def create_topics_with(
     )
     for topic in ask(connection, create_topics, CREATE_TOPICS_VERSION, request).topics:
         succeed(topic.error_code, f"create {topic.name}")
-    while not _have_leaders(connection, names):
-        time.sleep(0.02)
-
-
-def _have_leaders(connection: socket.socket, names: list[str]) -> bool:
-    request = metadata.MetadataRequest(
-        [metadata.MetadataRequestTopic(bytes(16), name) for name in names], False
-    )
-    topics = ask(connection, metadata, METADATA_VERSION, request).topics
-    return all(
-        topic.error_code == 0 and all(part.error_code == 0 for part in topic.partitions)
-        for topic in topics
-    )
+    ends_when_ready(connection, [(name, part) for name in names for part in range(partitions)])
 
 
 def end_offset(connection: socket.socket, topic: str, partition: int) -> int:
@@ -129,6 +117,20 @@ def end_offset(connection: socket.socket, topic: str, partition: int) -> int:
     succeed(answer.error_code, f"end offset of {topic}-{partition}")
     offset: int = answer.offset
     return offset
+
+
+def ends_when_ready(connection: socket.socket, partitions: list[tuple[str, int]]) -> list[int]:
+    """The end of each partition, asked again while one has no leader yet."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    ends: list[int] = []
+    while len(ends) < len(partitions):
+        try:
+            ends.append(end_offset(connection, *partitions[len(ends)]))
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+    return ends
 
 
 def batch_of(records: int, value_size: int, *, wall_ms: int | None = None) -> bytes:
