@@ -21,6 +21,7 @@ from headrace.cli.cluster import (
 )
 from headrace.cli.failure import Failure
 from headrace.client import topics as client
+from headrace.client.log_folders import Sizes, sizes_by_partition
 
 app = typer.Typer(
     help="List, describe, create, alter and delete topics.",
@@ -75,8 +76,10 @@ def describe(
 ) -> None:
     """Show partitions, leaders, offsets, sizes and settings of topics."""
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        found = client.Topics(cluster).describe(names)
-        sizes: dict[tuple[str, int], int] = {}
+        topics = client.Topics(cluster)
+        found = topics.describe(names)
+        places = {topic.name: [p.partition for p in topic.partitions] for topic in found}
+        sizes = sizes_by_partition(cluster, topics.broker_addresses(), places)
     if as_json:
         output.answer_json([_as_object(topic, sizes) for topic in found])
         return
@@ -84,9 +87,7 @@ def describe(
         _show(topic, sizes)
 
 
-def _as_object(
-    topic: client.TopicDescription, sizes: dict[tuple[str, int], int]
-) -> dict[str, object]:
+def _as_object(topic: client.TopicDescription, sizes: Sizes) -> dict[str, object]:
     return {
         "name": topic.name,
         "id": topic.id,
@@ -108,7 +109,7 @@ def _as_object(
     }
 
 
-def _show(topic: client.TopicDescription, sizes: dict[tuple[str, int], int]) -> None:
+def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
     partitions = output.count(len(topic.partitions), "partition")
     output.say(f"{topic.name}: {partitions}, replication {topic.replication}, id {topic.id}")
     own = topic.own_settings()

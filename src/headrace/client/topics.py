@@ -107,6 +107,9 @@ class Topics:
             for name, topic in sorted(self.cluster.topics.items())
         ]
 
+    def broker_addresses(self) -> list[tuple[str, int]]:
+        return [(str(broker.host), broker.port) for broker in self.cluster.brokers.values()]
+
     def describe(self, names: Iterable[str]) -> list[TopicDescription]:
         names = list(names)
         asked = self._admin.describe_topics(

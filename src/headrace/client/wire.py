@@ -1,0 +1,127 @@
+"""Kafka requests spoken with our own codecs, for the admin calls that librdkafka lacks.
+
+One connection, one request at a time, in the newest version that both sides know. Plain and TLS
+listeners; not done: SASL, retries, looking for the right broker (callers name its address).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from struct import Struct
+from types import TracebackType
+from typing import Any
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.protocol.errors import ErrorCode, MalformedMessage
+from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.messages import api_versions
+
+# More than any admin answer; a larger length means that this is no Kafka broker.
+LARGEST_ANSWER_BYTES = 100 << 20
+
+# Every broker answers it, and it tells which versions of everything else there are.
+FIRST_API_VERSIONS_VERSION = 0
+
+_length = Struct(">i")
+
+
+class Wire:
+    """A connection to one broker; use it in a `with` statement."""
+
+    def __init__(self, connection: Connection, address: tuple[str, int]) -> None:
+        self._socket = _connect(connection, address)
+        self._client_id = connection.settings.get("client.id", "headrace")
+        self._correlation_id = 0
+        self._versions: dict[int, range] | None = None
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def ask(self, messages: Any, request: Any) -> Any:
+        """The answer to one request; `messages` is its module in `headrace.protocol.messages`."""
+        return self._ask(messages, self.version_of(messages), request)
+
+    def version_of(self, messages: Any) -> int:
+        """The newest version of an API that the broker and we both know."""
+        if self._versions is None:
+            self._versions = self._ask_for_versions()
+        theirs = self._versions.get(messages.API_KEY, range(0))
+        ours: range = messages.VERSIONS
+        common = min(ours.stop, theirs.stop) - 1
+        if common < max(ours.start, theirs.start):
+            raise ClientError(f"This cluster does not know {messages.NAME}.")
+        return common
+
+    def _ask_for_versions(self) -> dict[int, range]:
+        answer = self._ask(
+            api_versions, FIRST_API_VERSIONS_VERSION, api_versions.ApiVersionsRequest()
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise ClientError(f"The broker refuses ApiVersions with error {answer.error_code}.")
+        return {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+
+    def _ask(self, messages: Any, version: int, request: Any) -> Any:
+        self._correlation_id += 1
+        pieces = encode_request(messages, version, self._correlation_id, self._client_id, request)
+        try:
+            self._socket.sendall(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
+            (length,) = _length.unpack(self._receive(_length.size))
+            if not 0 <= length <= LARGEST_ANSWER_BYTES:
+                raise ClientError("What answers there is no Kafka broker.")
+            frame = self._receive(length)
+            answered_to, answer = decode_response(messages, version, memoryview(frame))
+        except OSError as failure:
+            raise ClientError(f"The broker did not answer: {failure}.") from failure
+        except MalformedMessage as failure:
+            raise ClientError(f"The broker's answer makes no sense: {failure}.") from failure
+        if answered_to != self._correlation_id:
+            raise ClientError("The broker answered another question than the one asked.")
+        return answer
+
+    def _receive(self, length: int) -> bytearray:
+        received = bytearray()
+        while len(received) < length:
+            some = self._socket.recv(min(1 << 16, length - len(received)))
+            if not some:
+                raise ClientError("The broker closed the connection.")
+            received += some
+        return received
+
+
+def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
+    protocol = connection.settings.get("security.protocol", "plaintext").lower()
+    if protocol not in ("plaintext", "ssl"):
+        raise ClientError(f"This call cannot be made over {protocol} yet.")
+    try:
+        plain = socket.create_connection(address, timeout=connection.timeout_s)
+        if protocol == "plaintext":
+            return plain
+        return _tls(connection.settings).wrap_socket(plain, server_hostname=address[0])
+    except OSError as failure:
+        raise ClientError(
+            f"No broker answers at {address[0]}:{address[1]}: {failure}."
+        ) from failure
+
+
+def _tls(settings: dict[str, str]) -> ssl.SSLContext:
+    """librdkafka's names for keys and certificates, as far as Python's ssl has the same."""
+    context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
+    if settings.get("ssl.endpoint.identification.algorithm", "https") == "none":
+        context.check_hostname = False
+    if settings.get("enable.ssl.certificate.verification", "true") == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate := settings.get("ssl.certificate.location"):
+        key, password = settings.get("ssl.key.location"), settings.get("ssl.key.password")
+        context.load_cert_chain(certificate, key, password)
+    return context
