@@ -1,0 +1,65 @@
+"""A new cluster's first files, as Apache's `kafka-storage format --standalone` writes them.
+
+`bootstrap.checkpoint` in the data folder and the first voters in the metadata folder. Formatting a
+folder that already belongs to a cluster is refused by whoever calls this: `meta.properties`, which
+is written last, is the sign of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.consensus.snapshots import BOOTSTRAP_FILE, SnapshotId, read_snapshot, snapshot_batches
+from headrace.consensus.voters import Voter
+from headrace.environment import Disk
+from headrace.metadata.features import METADATA_VERSION, NEW_CLUSTER_LEVELS
+from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+
+METADATA_FOLDER = "__cluster_metadata-0"
+
+
+def new_cluster_records() -> list[Any]:
+    """Which levels a new cluster begins with."""
+    return [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_LEVELS
+    ]
+
+
+def format_data_folder(
+    disk: Disk, data_folder: str, *, voter: Voter, records: Iterable[Any], wall_ms: int
+) -> None:
+    """After this, and `meta.properties`, a node can start here as a quorum of one."""
+    folder = f"{data_folder}/{METADATA_FOLDER}"
+    disk.make_folder(folder)
+    levels = dict(NEW_CLUSTER_LEVELS)
+    disk.write_file(
+        f"{data_folder}/{BOOTSTRAP_FILE}",
+        snapshot_batches(
+            records,
+            epoch=0,
+            last_contained_ms=0,
+            wall_ms=wall_ms,
+            metadata_version=levels[METADATA_VERSION],
+        ),
+    )
+    disk.write_file(
+        f"{folder}/{SnapshotId(0, 0).file_name}",
+        snapshot_batches(
+            (),
+            epoch=0,
+            last_contained_ms=wall_ms,
+            wall_ms=wall_ms,
+            metadata_version=levels[METADATA_VERSION],
+            kraft_version=1,
+            voters=(voter,),
+        ),
+    )
+
+
+def read_bootstrap(disk: Disk, data_folder: str) -> list[Any]:
+    """The first records of a cluster; without the file, the levels of a new cluster."""
+    path = f"{data_folder}/{BOOTSTRAP_FILE}"
+    if not disk.exists(path):
+        return new_cluster_records()
+    return read_snapshot(disk.read_file(path), BOOTSTRAP_FILE).records

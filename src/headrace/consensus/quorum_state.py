@@ -1,0 +1,81 @@
+"""`quorum-state`: the epoch this voter is in, whom it voted for, and who leads.
+
+JSON as Apache writes it, in its order of fields, without a line end. Version 1 belongs to quorums
+whose voters are in the log (kraft.version 1); version 0, with static voters, is read and kept as 0.
+Written before a vote or an epoch counts: a voter that forgets either could elect two leaders.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from headrace.environment import Disk
+from headrace.protocol.uuids import ZERO_ID, from_text, to_text
+
+FILE_NAME = "quorum-state"
+NOBODY = -1
+
+
+class BadQuorumState(Exception):
+    """The file is there, but it is not one that Kafka would write."""
+
+
+@dataclass(slots=True)
+class QuorumState:
+    leader_id: int = NOBODY
+    leader_epoch: int = 0
+    voted_id: int = NOBODY
+    voted_directory_id: bytes = ZERO_ID
+    data_version: int = 1
+    static_voters: tuple[int, ...] = ()  # version 0 only
+
+
+def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
+    """None if this voter has never been in an epoch."""
+    path = f"{folder}/{FILE_NAME}"
+    if not disk.exists(path):
+        return None
+    text = disk.read_file(path)
+    try:
+        fields = json.loads(text)
+        version = fields["data_version"]
+        if version not in (0, 1):
+            raise BadQuorumState(f"{path} has version {version}; 0 and 1 are understood")
+        return QuorumState(
+            leader_id=fields["leaderId"],
+            leader_epoch=fields["leaderEpoch"],
+            voted_id=fields["votedId"],
+            voted_directory_id=from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_ID,
+            data_version=version,
+            static_voters=tuple(v["voterId"] for v in fields.get("currentVoters") or ()),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadQuorumState(f"{path} cannot be read: {error}") from error
+
+
+def write_quorum_state(disk: Disk, folder: str, state: QuorumState) -> None:
+    disk.write_file(f"{folder}/{FILE_NAME}", [encode_quorum_state(state)])
+
+
+def encode_quorum_state(state: QuorumState) -> bytes:
+    fields: dict[str, object]
+    if state.data_version == 0:
+        fields = {
+            "clusterId": "",
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.leader_epoch,
+            "votedId": state.voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in state.static_voters],
+            "data_version": 0,
+        }
+    else:
+        fields = {
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.leader_epoch,
+            "votedId": state.voted_id,
+            "votedDirectoryId": to_text(state.voted_directory_id),
+            "data_version": 1,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,0 +1,44 @@
+"""What the quorum asks of a log. `storage.PartitionLog` is one; tests may bring their own."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headrace.environment import FileSlice
+
+
+class ReplicatedLog(Protocol):
+    start_offset: int
+    end_offset: int
+    recovery_point: int  # everything before it is on the disk
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
+        """Batches that carry their offsets and epoch; KafkaError leaves the log as it was."""
+        ...
+
+    def write_pending(self) -> None:
+        """What was appended reaches the file; KafkaError leaves the log as the file has it."""
+        ...
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
+    ) -> FileSlice | None: ...
+
+    def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
+        """Begin again at `offset`; answers files to remove, as the next two do."""
+        ...
+
+    def delete_records_before(self, offset: int) -> None: ...
+
+    def apply_retention(self, wall_ms: int) -> list[str]:
+        """Remove the segments before the start; answers the renamed files."""
+        ...
+
+    def flush_target(self, *, everything: bool = False) -> Any:
+        """A flush to run on another thread, or None; then to be given to `flushed`."""
+        ...
+
+    def flushed(self, flush: Any) -> None: ...

@@ -1,0 +1,120 @@
+"""Decisions about feature levels: what a new cluster begins with, and how levels change.
+
+A level may rise as far as this controller and every registered broker understand it. It may fall
+only if the client says that it wants that, and metadata.version not at all: lower levels have
+no place for some of what higher ones wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headrace.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+)
+from headrace.metadata.image import BROKER_RESOURCE, MetadataImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from headrace.protocol.messages.config_record import ConfigRecord
+from headrace.protocol.messages.end_transaction_record import EndTransactionRecord
+from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+
+
+def bootstrap_records(bootstrap: Iterable[Any], min_in_sync_replicas: int) -> list[Any]:
+    """The first batch of a cluster, all or nothing: Apache's sequence."""
+    records = list(bootstrap)
+    if any(_enables_eligible_leaders(record) for record in records):
+        records.append(_cluster_minimum(min_in_sync_replicas))
+    return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+
+
+def metadata_version_in(records: Sequence[Any]) -> int:
+    return max(
+        (
+            record.feature_level
+            for record in records
+            if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION
+        ),
+        default=0,
+    )
+
+
+def _enables_eligible_leaders(record: Any) -> bool:
+    return (
+        isinstance(record, FeatureLevelRecord)
+        and record.name == ELIGIBLE_LEADER_REPLICAS_VERSION
+        and record.feature_level > 0
+    )
+
+
+def _cluster_minimum(min_in_sync_replicas: int) -> ConfigRecord:
+    """With eligible leaders all brokers must agree on the minimum: it is set for the cluster."""
+    return ConfigRecord(
+        resource_type=BROKER_RESOURCE,
+        resource_name="",
+        name=MIN_IN_SYNC_REPLICAS,
+        value=str(min_in_sync_replicas),
+    )
+
+
+def change_level(
+    image: MetadataImage, name: str, level: int, upgrade_type: int, min_in_sync_replicas: int
+) -> list[Any]:
+    """The records that set the feature to `level`; none if it is there already."""
+    fault = _fault_of(image, name, level, upgrade_type)
+    if fault is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Invalid update version {level} for feature {name}. {fault}",
+        )
+    if level == image.features.get(name, 0):
+        return []
+    records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level)]
+    cluster = image.config(BROKER_RESOURCE, "")
+    if _enables_eligible_leaders(records[0]) and MIN_IN_SYNC_REPLICAS not in cluster:
+        records.append(_cluster_minimum(min_in_sync_replicas))
+    return records
+
+
+def _fault_of(image: MetadataImage, name: str, level: int, upgrade_type: int) -> str | None:
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    fault = _unsupported_by_some_member(image, name, level)
+    if fault is not None:
+        return fault
+    current = image.features.get(name, 0)
+    if name == KRAFT_VERSION and level != current:
+        return "The version of the quorum's protocol cannot be changed yet."
+    if level < current and upgrade_type == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the "
+            "upgrade type to either safe or unsafe downgrade."
+        )
+    if level > current and upgrade_type != UPGRADE:
+        return "Can't upgrade this feature with the upgrade type of a downgrade."
+    if level < current and name == METADATA_VERSION:
+        return (
+            "Refusing to perform the requested downgrade because "
+            "it might delete metadata information."
+        )
+    return None
+
+
+def _unsupported_by_some_member(image: MetadataImage, name: str, level: int) -> str | None:
+    known = SUPPORTED_FEATURES.get(name)
+    if known is None:
+        return "The controller does not support this feature."
+    if not known.lowest <= level <= known.highest:
+        return f"The controller only supports versions {known.lowest}-{known.highest}"
+    for broker in image.brokers.values():
+        levels = broker.features.get(name)
+        if level and (levels is None or not levels.lowest <= level <= levels.highest):
+            return f"Broker {broker.id} does not support this feature version."
+    return None

@@ -1,0 +1,33 @@
+"""AllocateProducerIds, v0: a broker takes a block of producer ids for itself.
+
+Only a registered broker in its current epoch may; the answer leaves when the block is committed, so
+that no other broker gets it after a crash.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import allocate_producer_ids as messages
+from headrace.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    controller: Controller, request: AllocateProducerIdsRequest, call: Call
+) -> AllocateProducerIdsResponse | Parked:
+    block = controller.allocate_producer_ids(request.broker_id, request.broker_epoch, call.now)
+    response = AllocateProducerIdsResponse(
+        producer_id_start=block.first, producer_id_len=block.size
+    )
+    return controller.answer(response, call.now, late=_late)
+
+
+def _late(response: AllocateProducerIdsResponse) -> AllocateProducerIdsResponse:
+    return AllocateProducerIdsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")

@@ -1,0 +1,65 @@
+"""UpdateFeatures, v0-2: change finalized feature levels, all of them or none.
+
+v0 says `allow_downgrade`, v1 the kind of change (KIP-584, KIP-778). v2 answers no results for
+single features: the first refusal is the answer to all. `validate_only` writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.controller import features
+from headrace.controller.controller import Controller
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import update_features as messages
+from headrace.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    controller: Controller, request: UpdateFeaturesRequest, call: Call
+) -> UpdateFeaturesResponse | Parked:
+    records: list[Any] = []
+    try:
+        for update in request.feature_updates:
+            records += features.change_level(
+                controller.image,
+                update.feature,
+                update.max_version_level,
+                _upgrade_type(update, call.version),
+                controller.settings.min_in_sync_replicas,
+            )
+    except KafkaError as refusal:
+        return _refused(refusal)
+    if request.validate_only:
+        records = []
+    response = UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ],
+    )
+    return controller.commit(records, response, call.now, timeout_ms=request.timeout_ms, late=_late)
+
+
+def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
+    if version > 0:
+        return update.upgrade_type
+    return features.UNSAFE_DOWNGRADE if update.allow_downgrade else features.UPGRADE
+
+
+def _refused(refusal: KafkaError) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(error_code=refusal.code, error_message=refusal.message)
+
+
+def _late(response: UpdateFeaturesResponse) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 3), owner="controller")

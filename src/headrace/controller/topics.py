@@ -1,0 +1,373 @@
+"""Decisions about topics: create, delete, add partitions.
+
+Each takes the image and a request and returns the records that would do it with the answer; a topic
+that is refused has its error in the answer and does not keep the others from their turn. Codes and
+the order of checks are Apache's. Not done: create-topic policies, quotas on partition changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.controller.decision import Decision
+from headrace.controller.placement import new_partition, place, require_manual_assignment
+from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from headrace.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.config_record import ConfigRecord
+from headrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from headrace.protocol.messages.remove_topic_record import RemoveTopicRecord
+from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.protocol.primitives import ZERO_ID
+
+DEFAULT = -1  # "as the broker is configured", for partitions and replicas
+
+# Apache refuses more in one request: all of it is one batch, and the controller's turn is one turn.
+MOST_PARTITIONS_PER_REQUEST = 10_000
+
+
+class EffectiveConfig(NamedTuple):
+    """One line of a topic's settings as clients see them."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    sensitive: bool = False
+
+
+def _accept_any_config(name: str, value: str) -> None:
+    """Stands in where no validation is wired."""
+
+
+def _describe_nothing(image: MetadataImage, own: dict[str, str]) -> Iterable[EffectiveConfig]:
+    return ()
+
+
+@dataclass(slots=True)
+class TopicRules:
+    """What the configuration says about topics; `validate_config` raises INVALID_CONFIG."""
+
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    validate_config: Callable[[str, str], None] = field(default=_accept_any_config)
+    describe_configs: Callable[[MetadataImage, dict[str, str]], Iterable[EffectiveConfig]] = field(
+        default=_describe_nothing
+    )
+
+
+def create_topics(
+    image: MetadataImage,
+    request: CreateTopicsRequest,
+    rules: TopicRules,
+    new_id: Callable[[], bytes],
+) -> Decision[CreateTopicsResponse]:
+    require_moderate_size(request.topics, rules)
+    times = Counter(topic.name for topic in request.topics)
+    records: list[Any] = []
+    results: list[CreatableTopicResult] = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            created, result = _create_topic(image, topic, rules, new_id)
+        except KafkaError as refusal:
+            result = CreatableTopicResult(
+                name=topic.name, error_code=refusal.code, error_message=refusal.message
+            )
+        else:
+            records += created
+        results.append(result)
+    if request.validate_only:
+        records = []
+    return Decision(records, CreateTopicsResponse(throttle_time_ms=0, topics=results))
+
+
+def require_moderate_size(topics: Iterable[CreatableTopic], rules: TopicRules) -> None:
+    partitions = 0
+    for topic in topics:
+        if topic.assignments:
+            partitions += len(topic.assignments)
+        elif topic.num_partitions == DEFAULT:
+            partitions += rules.num_partitions
+        else:
+            partitions += max(topic.num_partitions, 0)
+    _require_at_most(partitions)
+
+
+def _require_at_most(partitions: int) -> None:
+    if partitions > MOST_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+
+
+def _create_topic(
+    image: MetadataImage, topic: CreatableTopic, rules: TopicRules, new_id: Callable[[], bytes]
+) -> tuple[list[Any], CreatableTopicResult]:
+    _require_free_name(image, topic.name)
+    settings = _settings_of(topic, rules)
+    topic_id = new_id()
+    if topic.assignments:
+        assignments = _manual_assignments(image, topic)
+    else:
+        assignments = _placed(image, topic, rules, topic_id)
+    records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
+        for name, value in settings.items()
+    ]
+    records += [
+        new_partition(image.brokers, topic_id, index, replicas)
+        for index, replicas in enumerate(assignments)
+    ]
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+    )
+    result.configs = [
+        CreatableTopicConfigs(
+            name=config.name,
+            value=config.value,
+            read_only=config.read_only,
+            config_source=config.source,
+            is_sensitive=config.sensitive,
+        )
+        for config in rules.describe_configs(image, settings)
+    ]
+    return records, result
+
+
+def _require_free_name(image: MetadataImage, name: str) -> None:
+    if name == METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        )
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    require_legal(name)
+    if can_collide(name):
+        wanted = unified(name)
+        for other in image.topics:
+            if can_collide(other) and unified(other) == wanted:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with existing topic: {other}",
+                )
+
+
+def _settings_of(topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
+    nameless = [config.name for config in topic.configs if config.value is None]
+    if nameless:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nameless)}",
+        )
+    settings: dict[str, str] = {}
+    for config in topic.configs:
+        assert config.value is not None
+        rules.validate_config(config.name, config.value)
+        settings[config.name] = config.value
+    return settings
+
+
+def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[list[int]]:
+    for value, what in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
+        if value != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    by_index: dict[int, list[int]] = {}
+    replication_factor: int | None = None
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Found multiple manual partition assignments for partition "
+                f"{assignment.partition_index}",
+            )
+        require_manual_assignment(image.brokers, assignment.broker_ids, replication_factor)
+        replication_factor = len(assignment.broker_ids)
+        by_index[assignment.partition_index] = assignment.broker_ids
+    if sorted(by_index) != list(range(len(by_index))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _placed(
+    image: MetadataImage, topic: CreatableTopic, rules: TopicRules, topic_id: bytes
+) -> list[list[int]]:
+    replicas = topic.replication_factor
+    if replicas < DEFAULT or replicas == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    partitions = topic.num_partitions
+    if partitions < DEFAULT or partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    return place(
+        image.brokers,
+        partitions=rules.num_partitions if partitions == DEFAULT else partitions,
+        replication_factor=rules.default_replication_factor if replicas == DEFAULT else replicas,
+        start=topic_id[15],
+    )
+
+
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest, version: int, rules: TopicRules
+) -> Decision[DeleteTopicsResponse]:
+    """By name (all versions) or by id (version 6); each topic is answered once."""
+    if version < 6:
+        wanted: list[tuple[str | None, bytes]] = [(name, ZERO_ID) for name in request.topic_names]
+    else:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    times = Counter(wanted)
+    found = Counter(topic.id for name, id_ in times if (topic := _find_topic(image, name, id_)))
+    records: list[Any] = []
+    results: list[DeletableTopicResult] = []
+    for (name, topic_id), count in times.items():
+        result = DeletableTopicResult(name=name, topic_id=topic_id, error_message=None)
+        try:
+            _require_deletion_enabled(rules, version)
+            _require_one_way_to_name(name, topic_id, count)
+            topic = _existing_topic(image, name, topic_id)
+            if found[topic.id] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"The topic {topic.name} was asked for by name and by id.",
+                )
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+            result.error_message = refusal.message
+        else:
+            result.name, result.topic_id = topic.name, topic.id
+            records.append(RemoveTopicRecord(topic_id=topic.id))
+        results.append(result)
+    return Decision(records, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
+
+
+def _require_deletion_enabled(rules: TopicRules, version: int) -> None:
+    if not rules.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "This cluster does not allow the deletion of topics.")
+
+
+def _require_one_way_to_name(name: str | None, topic_id: bytes, count: int) -> None:
+    fault = None
+    if name is None and topic_id == ZERO_ID:
+        fault = "Neither topic name nor id were specified."
+    elif name is not None and topic_id != ZERO_ID:
+        fault = "You may not specify both topic name and topic id."
+    elif count > 1:
+        fault = "Duplicate topic name." if name is not None else "Duplicate topic id."
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
+
+
+def _find_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> TopicImage | None:
+    return image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+
+
+def _existing_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> TopicImage:
+    topic = _find_topic(image, name, topic_id)
+    if topic is None:
+        missing = (
+            ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        raise KafkaError(missing, missing.description)
+    return topic
+
+
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest
+) -> Decision[CreatePartitionsResponse]:
+    times = Counter(topic.name for topic in request.topics)
+    records: list[Any] = []
+    results: list[CreatePartitionsTopicResult] = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        result = CreatePartitionsTopicResult(name=topic.name, error_message=None)
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            records += _more_partitions(image, topic)
+            _require_at_most(len(records))
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+            result.error_message = refusal.message
+        results.append(result)
+    if request.validate_only:
+        records = []
+    return Decision(records, CreatePartitionsResponse(throttle_time_ms=0, results=results))
+
+
+def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Sequence[Any]:
+    topic = _existing_topic(image, wanted.name, ZERO_ID)
+    present = len(topic.partitions)
+    added = wanted.count - present
+    if added == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if added < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {present} partition(s); "
+            f"{wanted.count} would not be an increase.",
+        )
+    _require_at_most(added)
+    replication_factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        assignments = place(
+            image.brokers,
+            partitions=added,
+            replication_factor=replication_factor,
+            start=topic.id[15] + present,
+        )
+    else:
+        assignments = [assignment.broker_ids for assignment in wanted.assignments]
+        if len(assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only "
+                f"{len(assignments)} assignment(s) were specified.",
+            )
+        for replicas in assignments:
+            require_manual_assignment(image.brokers, replicas, replication_factor)
+    return [
+        new_partition(image.brokers, topic.id, present + index, replicas)
+        for index, replicas in enumerate(assignments)
+    ]
