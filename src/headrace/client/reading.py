@@ -1,6 +1,8 @@
 """Reading records of a topic from a chosen place, without a consumer group.
 
-Partitions are assigned by hand, so nothing is remembered on the cluster and nobody is disturbed.
+Partitions are assigned by hand and nothing is committed, so no other reader is disturbed.
+(librdkafka asks for a group coordinator all the same; Apache Kafka then makes `__consumer_offsets`
+if it is not there yet.)
 Unless it follows, a reader stops at the end offsets that it saw when it started, also when the last
 offsets hold no record for it (transaction markers, compacted or aborted records).
 """

@@ -1,0 +1,95 @@
+"""Indexes, producer snapshots, checkpoints and properties: everything but the batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from headrace.cli.dump.rows import Row, moment
+from headrace.protocol import uuids
+from headrace.server.real_disk import RealDisk
+from headrace.storage import checkpoints, offset_index, time_index
+from headrace.storage.producer_state import ProducerState
+
+
+def offset_index_rows(path: Path) -> Iterator[Row]:
+    base = base_offset_of(path)
+    previous = -1
+    for relative, position in _entries(path, offset_index.ENTRY):
+        damage = None if relative > previous else "entries do not ascend"
+        previous = relative
+        yield Row("entry", {"offset": base + relative, "position": position}, damage)
+
+
+def time_index_rows(path: Path) -> Iterator[Row]:
+    base = base_offset_of(path)
+    previous = -1
+    for timestamp, relative in _entries(path, time_index.ENTRY):
+        damage = None if timestamp >= previous else "entries do not ascend"
+        previous = timestamp
+        values = {"timestamp": timestamp, "time": moment(timestamp), "offset": base + relative}
+        yield Row("entry", values, damage)
+
+
+def _entries(path: Path, entry: Struct) -> Iterator[tuple[int, int]]:
+    """The entries; an index in use is longer than what it holds, the rest is zeros."""
+    data = path.read_bytes()
+    whole = len(data) - len(data) % entry.size
+    for number, (first, second) in enumerate(entry.iter_unpack(data[:whole])):
+        if number and first == 0 and second == 0:
+            return
+        if (first, second) != (0, 0):
+            yield first, second
+
+
+def producer_rows(path: Path) -> Iterator[Row]:
+    state = ProducerState(RealDisk(), str(path.parent))
+    if not state.from_bytes(path.read_bytes()):
+        yield Row("snapshot", {}, "its checksum or its length does not fit")
+        return
+    for producer_id, producer in state.producers.items():
+        open_from = producer.transaction_first_offset
+        values = {
+            "producer": producer_id,
+            "epoch": producer.epoch,
+            "last_sequence": producer.last_sequence,
+            "last_offset": producer.last_offset,
+            "time": moment(producer.last_timestamp),
+            "coordinator_epoch": producer.coordinator_epoch,
+            "open_transaction_from": open_from if open_from >= 0 else None,
+        }
+        yield Row("producer", values)
+
+
+def epoch_rows(path: Path) -> Iterator[Row]:
+    for epoch, start_offset in checkpoints.epochs_from_bytes(path.read_bytes()):
+        yield Row("epoch", {"epoch": epoch, "first_offset": start_offset})
+
+
+def offset_rows(path: Path) -> Iterator[Row]:
+    for (topic, index), offset in checkpoints.offsets_from_bytes(path.read_bytes()).items():
+        yield Row("partition", {"topic": topic, "partition": index, "offset": offset})
+
+
+def topic_id_rows(path: Path) -> Iterator[Row]:
+    topic_id = checkpoints.topic_id_from_bytes(path.read_bytes())
+    yield Row("topic", {"id": uuids.to_text(topic_id)})
+
+
+def property_rows(path: Path) -> Iterator[Row]:
+    for name, value in checkpoints.properties_from_bytes(path.read_bytes()).items():
+        yield Row("property", {name: value})
+
+
+def json_rows(path: Path) -> Iterator[Row]:
+    """`quorum-state` and the clean-shutdown file are JSON."""
+    for name, value in json.loads(path.read_bytes()).items():
+        yield Row("field", {name: value})
+
+
+def base_offset_of(path: Path) -> int:
+    """A segment's files are named by its first offset."""
+    name = path.name.partition(".")[0]
+    return int(name) if name.isdigit() else 0

@@ -1,0 +1,99 @@
+"""`headrace segment dump`: what stands in Kafka's files, ours or Apache Kafka's.
+
+Needs no broker and changes nothing. Ends with 1 if a file is damaged.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.dump.batches import batch_rows
+from headrace.cli.dump.rows import Row
+from headrace.cli.dump.small_files import (
+    epoch_rows,
+    json_rows,
+    offset_index_rows,
+    offset_rows,
+    producer_rows,
+    property_rows,
+    time_index_rows,
+    topic_id_rows,
+)
+from headrace.cli.failure import Failure
+from headrace.protocol.errors import MalformedMessage
+from headrace.storage import checkpoints
+
+app = typer.Typer(
+    help="Look into Kafka's files on disk.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
+    checkpoints.LEADER_EPOCHS: epoch_rows,
+    checkpoints.RECOVERY_POINTS: offset_rows,
+    checkpoints.START_OFFSETS: offset_rows,
+    checkpoints.HIGH_WATERMARKS: offset_rows,
+    "cleaner-offset-checkpoint": offset_rows,
+    checkpoints.PARTITION_METADATA: topic_id_rows,
+    checkpoints.META_PROPERTIES: property_rows,
+    checkpoints.CLEAN_SHUTDOWN: json_rows,
+    "quorum-state": json_rows,
+}
+BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".index": offset_index_rows,
+    ".timeindex": time_index_rows,
+    ".snapshot": producer_rows,
+}
+BATCH_SUFFIXES = (".log", ".checkpoint")
+UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
+
+
+@app.callback()
+def about() -> None:
+    """Look into Kafka's files on disk."""
+
+
+@app.command()
+def dump(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of a data folder.")],
+    records: Annotated[
+        bool, typer.Option("--records", help="Show the records in each batch too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """Show batches, index entries, producers or checkpoints, whatever a file holds.
+
+    Reads .log, .index, .timeindex, .snapshot and .checkpoint files, leader-epoch-checkpoint and the
+    other checkpoints, partition.metadata, meta.properties and quorum-state.
+    """
+    damaged = 0
+    for file in files:
+        if len(files) > 1 and not as_json:
+            output.say(f"{file}:")
+        for row in rows_of(file, records=records):
+            damaged += row.damage is not None
+            said = output.json_line(row.as_object()) if as_json else row.as_text()
+            sys.stdout.write(said + "\n")
+    if damaged:
+        raise Failure(f"{output.count(damaged, 'place')} of what was read is damaged.")
+
+
+def rows_of(path: Path, *, records: bool) -> Iterator[Row]:
+    """The file's contents, by the kind that its name says."""
+    reader = BY_NAME.get(path.name) or BY_SUFFIX.get(path.suffix)
+    if reader is None and path.suffix not in BATCH_SUFFIXES:
+        raise Failure(f"{path} is none of the files that a Kafka data folder has.")
+    try:
+        yield from batch_rows(path, records=records) if reader is None else reader(path)
+    except OSError as failure:
+        raise Failure(f"Cannot read {path}: {failure.strerror}.") from failure
+    except UNREADABLE as failure:
+        yield Row("file", {}, str(failure))
