@@ -65,6 +65,10 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """Wall-clock time of the last write to a file."""
+        ...
+
     def list(self, folder: str) -> list[str]:
         """Names in `folder`, sorted; an empty list if there is no such folder."""
         ...

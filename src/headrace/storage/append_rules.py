@@ -1,0 +1,219 @@
+"""What a client's batch must be, and what is done to one that cannot go into the log as it came.
+
+The common case is decided in `PartitionLog.append`; here are the refusals in Apache Kafka's order
+and with its codes, and the rare work: timestamps of the log, keys of compacted topics, another
+compression. Records are looked into only for the latter and for `message.timestamp.before.max.ms`;
+otherwise a payload that is no list of records is the producer's own affair, its checksum is right.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from headrace.protocol import compression
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_AT,
+    HEADER_SIZE,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    every_record_has_key,
+    walk,
+)
+from headrace.storage.batch_headers import Header, header_at
+from headrace.storage.log_settings import UNLIMITED, LogSettings
+
+# The smallest message there ever was: a length below it is damage (magic 0 without key and value).
+SMALLEST_LENGTH = 14
+# What a compressed batch may unpack to when records must be looked at: as much as the largest
+# request Apache Kafka takes by default. More is an attack.
+MAX_DECOMPRESSED = 100 << 20
+
+_CRC = Struct(">I")
+_LENGTH = Struct(">i")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+
+
+def only_batch(records: memoryview) -> memoryview:
+    """The one batch of format 2 in `records`, without torn bytes behind it; or a refusal."""
+    size = whole_batch_size(records)
+    if size is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the records hold no whole batch")
+    if records[MAGIC_AT] != MAGIC:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"the batch has format {records[MAGIC_AT]}, only 2 is taken"
+        )
+    if whole_batch_size(records[size:]) is not None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    base_offset = int.from_bytes(records[:LENGTH_AT], "big")
+    if base_offset:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"the batch has base offset {base_offset}, expected 0"
+        )
+    if size < HEADER_SIZE:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch is smaller than its header")
+    return records[:size]
+
+
+def whole_batch_size(records: memoryview) -> int | None:
+    """Size of the batch in front; None if it is torn. Raises if this cannot be a batch."""
+    if len(records) < LENGTH_OVERHEAD:
+        return None
+    length = int.from_bytes(records[LENGTH_AT:LENGTH_OVERHEAD], "big", signed=True)
+    if length < SMALLEST_LENGTH:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch cannot have length {length}")
+    if len(records) <= MAGIC_AT:
+        return None
+    if records[MAGIC_AT] > MAGIC:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown batch format {records[MAGIC_AT]}")
+    size = length + LENGTH_OVERHEAD
+    return size if size <= len(records) else None
+
+
+def too_large(size: int, limit: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, the topic takes {limit}"
+    )
+
+
+def prepare(records: memoryview, settings: LogSettings, wall_ms: int) -> memoryview:
+    """The batch as it goes into the log; the same buffer, changed in place, where that will do."""
+    batch = header_at(records, 0, 0)
+    check_count_and_kind(batch)
+    check_timestamps(records, batch, settings, wall_ms)
+    if settings.needs_keys:
+        check_keys(records)
+    if settings.compression_type != "producer":
+        records = compressed_as_configured(records, batch, settings)
+        batch = header_at(records, 0, 0)
+    if settings.stamps_append_time:
+        stamp(records, batch.attributes | LOG_APPEND_TIME, wall_ms)
+    elif batch.attributes & LOG_APPEND_TIME:
+        stamp(records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
+    return records
+
+
+def check_count_and_kind(batch: Header) -> None:
+    span = batch.last_offset - batch.base_offset + 1
+    if span <= 0 or span != batch.record_count:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"{batch.record_count} records, but {span} offsets"
+        )
+    if batch.attributes & CONTROL:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if batch.attributes & COMPRESSION_MASK > compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"unknown compression {batch.attributes & COMPRESSION_MASK}",
+        )
+
+
+def check_timestamps(
+    records: memoryview, batch: Header, settings: LogSettings, wall_ms: int
+) -> None:
+    if not settings.stamps_append_time and batch.max_timestamp != NO_TIMESTAMP:
+        earliest = wall_ms - settings.timestamp_before_max_ms
+        latest = wall_ms + settings.timestamp_after_max_ms
+        oldest = batch.max_timestamp
+        if settings.timestamp_before_max_ms != UNLIMITED:
+            oldest = oldest_timestamp(records, batch)
+        if batch.max_timestamp > latest or oldest < earliest:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamps {oldest} to {batch.max_timestamp}, taken: {earliest} to {latest}",
+            )
+    elif batch.attributes & LOG_APPEND_TIME:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
+
+
+def oldest_timestamp(records: memoryview, batch: Header) -> int:
+    if batch.attributes & LOG_APPEND_TIME:
+        return batch.max_timestamp
+    try:
+        stamps = [record.timestamp for record in walk(records, MAX_DECOMPRESSED)]
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return min((each for each in stamps if each != NO_TIMESTAMP), default=batch.max_timestamp)
+
+
+def check_keys(records: memoryview) -> None:
+    try:
+        if every_record_has_key(records, MAX_DECOMPRESSED):
+            return
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    raise KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+
+
+def compressed_as_configured(
+    records: memoryview, batch: Header, settings: LogSettings
+) -> memoryview:
+    """The batch with the topic's own compression; the records themselves stay as they are."""
+    wanted = settings.compression_type
+    codec = 0 if wanted == "uncompressed" else compression.NAMES.index(wanted)
+    given = batch.attributes & COMPRESSION_MASK
+    if codec == given:
+        return records
+    try:
+        plain = compression.decompress(given, records[HEADER_SIZE:], MAX_DECOMPRESSED)
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    level = {
+        "gzip": settings.compression_gzip_level,
+        "lz4": settings.compression_lz4_level,
+        "zstd": settings.compression_zstd_level,
+    }.get(wanted)
+    payload = compression.compress(codec, plain, level)
+    size = HEADER_SIZE + len(payload)
+    if size > settings.max_message_bytes:
+        raise too_large(size, settings.max_message_bytes)
+    changed = memoryview(bytearray(records[:HEADER_SIZE].tobytes() + payload))
+    _LENGTH.pack_into(changed, LENGTH_AT, size - LENGTH_OVERHEAD)
+    stamp(changed, batch.attributes & ~COMPRESSION_MASK | codec, batch.max_timestamp)
+    return changed
+
+
+def stamp(records: memoryview, attributes: int, max_timestamp: int) -> None:
+    """Set what the timestamps of the records mean; the checksum covers both fields."""
+    _ATTRIBUTES.pack_into(records, ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(records, MAX_TIMESTAMP_AT, max_timestamp)
+    _CRC.pack_into(records, CRC_AT, crc32c(records[ATTRIBUTES_AT:]))
+
+
+def length_and_timestamp(records: memoryview) -> tuple[int, int]:
+    """Of a batch that `prepare` may have changed."""
+    (max_timestamp,) = _MAX_TIMESTAMP.unpack_from(records, MAX_TIMESTAMP_AT)
+    return len(records) - LENGTH_OVERHEAD, max_timestamp
+
+
+def batches_that_continue(records: memoryview, end_offset: int) -> list[Header]:
+    """The batches in `records`, which go on from `end_offset`; raises if one of them does not."""
+    batches = []
+    position = 0
+    while position < len(records):
+        size = whole_batch_size(records[position:])
+        if size is None or size < HEADER_SIZE or records[position + MAGIC_AT] != MAGIC:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "torn or old batches cannot be appended")
+        batch = header_at(records, position, position)
+        if crc32c(records[position + ATTRIBUTES_AT : position + size]) != batch.crc:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a batch fails its checksum")
+        if batch.base_offset < end_offset or batch.last_offset < batch.base_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"offsets {batch.base_offset} to {batch.last_offset}, the log ends at {end_offset}",
+            )
+        batches.append(batch)
+        end_offset = batch.last_offset + 1
+        position += size
+    return batches

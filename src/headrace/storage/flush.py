@@ -1,0 +1,55 @@
+"""What of a log has not reached the disk, and the flush that another thread runs for it.
+
+The loop asks a log for what to flush (`PartitionLog.flush_target`), another thread calls `run`,
+the loop tells the log (`PartitionLog.flushed`). The flush holds the open Files themselves: a
+segment may be rolled, deleted, or lose its file in the cache meanwhile, the descriptors stay open
+until the flush lets go of them. A log that was truncated meanwhile does not believe the flush.
+If `run` raises OSError nothing was made durable, and the kernel may have dropped the pages: the
+disk is not to be trusted with this log any more, a second try proves nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from headrace.environment import Disk, File
+
+
+@dataclass(slots=True)
+class Flush:
+    files: list[File]
+    folders: list[str]  # whose new names must survive a power cut
+    offset: int  # everything before it is on the disk when `run` has returned
+    generation: int  # of the log's truncations
+
+    def run(self, disk: Disk) -> None:
+        """On any thread. Data before names, so that no name appears without its data."""
+        for file in self.files:
+            file.flush()
+        for folder in self.folders:
+            # The topic may have been deleted meanwhile: the folder has another name or is gone.
+            with suppress(FileNotFoundError):
+                disk.flush_folder(folder)
+
+
+@dataclass(slots=True)
+class Unflushed:
+    """What a log's next flush takes along besides its segments."""
+
+    asked: bool = False  # the log stands on the list of those that want a flush
+    active_too: bool = False  # `flush.messages` is reached
+    new_names: bool = False  # in the log's folder, or the folder itself is new
+    small_files: list[str] = field(default_factory=list)  # snapshots, epochs, topic id
+    generation: int = 0  # counts truncations: a flush that began before one proves nothing
+
+    def take_small_files(self, disk: Disk) -> list[File]:
+        """Open what is still there of them; the next flush need not take them again."""
+        paths, self.small_files = self.small_files, []
+        return [disk.open(path) for path in paths if disk.exists(path)]
+
+    def take_folders(self, folder: str) -> list[str]:
+        if not self.new_names:
+            return []
+        self.new_names = False
+        return [folder, folder.rpartition("/")[0]]

@@ -1,0 +1,93 @@
+"""Which leader epoch began at which offset of a log, and the file `leader-epoch-checkpoint`.
+
+Followers and consumers ask it where an epoch ended, to find where two logs part (KIP-101, KIP-320).
+Entries ascend in both epoch and offset; an entry that contradicts earlier ones replaces them. The
+file is written at every change but flushed with the log's next flush: until then it can be found
+again in the batches behind the recovery point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from headrace.environment import Disk
+from headrace.storage import checkpoints
+
+UNDEFINED = (-1, -1)
+
+
+class LeaderEpochs:
+    __slots__ = ("path", "entries", "latest", "wants_flush", "_disk")
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self.path = f"{folder}/{checkpoints.LEADER_EPOCHS}"
+        self.entries: list[tuple[int, int]] = []  # (epoch, start offset)
+        self.latest = -1
+        self.wants_flush = False
+
+    def load(self) -> None:
+        """Read the file; raises MalformedCheckpoint if a power cut left it half written."""
+        if not self._disk.exists(self.path):
+            self.save()
+            return
+        for epoch, start_offset in checkpoints.epochs_from_bytes(self._disk.read_file(self.path)):
+            self._put(epoch, start_offset)
+
+    def save(self) -> None:
+        data = checkpoints.epochs_to_bytes(self.entries)
+        self._disk.write_file(self.path, [data], flush=False)
+        self.wants_flush = True
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Batches of `epoch` begin at `start_offset`."""
+        if self._put(epoch, start_offset):
+            self.save()
+
+    def _put(self, epoch: int, start_offset: int) -> bool:
+        entries = self.entries
+        if epoch < 0 or (entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset):
+            return False
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
+            entries.pop()
+        entries.append((epoch, start_offset))
+        self.latest = epoch
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and the offset where it ended; or UNDEFINED."""
+        if epoch == -1:
+            return UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        above = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if above == len(self.entries):
+            return UNDEFINED
+        # Older than all that is left: the log cannot say more than where it begins now.
+        found = self.entries[above - 1][0] if above else epoch
+        return found, self.entries[above][1]
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which `offset` was written; -1 if that is not known."""
+        above = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[above - 1][0] if above else -1
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        self._keep(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now, in the epoch that was current there."""
+        above = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
+        if above:
+            kept = [(self.entries[above - 1][0], start_offset), *self.entries[above:]]
+            self._keep(kept)
+
+    def clear(self) -> None:
+        self._keep([])
+
+    def _keep(self, entries: list[tuple[int, int]]) -> None:
+        if entries != self.entries:
+            self.entries = entries
+            self.latest = entries[-1][0] if entries else -1
+            self.save()

@@ -1,0 +1,327 @@
+"""One partition's log: append and read.
+
+Rules: a batch is opaque; the leader sets its base offset and epoch in the caller's own buffer, the
+rest goes to the file as it came. Small batches are gathered and written once per turn of the loop
+(`write_pending`); until then they count as appended, and a read writes them first.
+Not done: compaction, the index of aborted transactions, preallocated log files.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from headrace.environment import FileSlice
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+)
+from headrace.storage import append_rules, time_search
+from headrace.storage.batch_headers import PREFIX, Header, size_at
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
+from headrace.storage.segment import Segment
+from headrace.storage.segment_scan import replay_producer
+from headrace.storage.segmented_log import SegmentedLog
+
+__all__ = ["LogSettings", "PartitionLog"]
+
+# Copying a batch out of the receive buffer and writing many at once is cheaper up to here; from
+# 4 KiB on the copy eats the gain (measured).
+COPY_BELOW = 2048
+# Tail readers ask for the offset after a batch they just got: the last this many batches (up to
+# twice as many) are found without a look into the index or the file.
+RECENT_BATCHES = 256
+# Any of the five compressions, transactional or not: nothing else to look at.
+PLAIN_ATTRIBUTES = frozenset([*range(5), *range(TRANSACTIONAL, TRANSACTIONAL + 5)])
+
+_unpack_header = HEADER.unpack_from
+_pack_prefix = PREFIX.pack_into
+
+
+class PartitionLog(SegmentedLog):
+    __slots__ = ()
+
+    # --- append
+
+    def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> tuple[int, int]:
+        """What a client's produce does: one batch, checked, at the end of the log.
+
+        Answers its base offset and the log append time (-1 for CreateTime). A batch that is in the
+        log already is answered with the offset and timestamp that it has there, as Apache does.
+        `records` is changed in place.
+        """
+        settings = self.settings
+        size = len(records)
+        if size < HEADER_SIZE:
+            records = append_rules.only_batch(records)
+        (
+            given_base, length, _, magic, crc, attributes, last_delta, _, timestamp,
+            producer_id, producer_epoch, sequence, count,
+        ) = _unpack_header(records)  # fmt: skip
+        if length + LENGTH_OVERHEAD != size or magic != MAGIC or given_base:
+            records = append_rules.only_batch(records)
+            size = len(records)
+        if size > settings.max_message_bytes:
+            raise append_rules.too_large(size, settings.max_message_bytes)
+        if crc32c(records[ATTRIBUTES_AT:]) != crc:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its checksum")
+        append_time = -1
+        if (
+            last_delta + 1 != count
+            or last_delta < 0
+            or attributes not in PLAIN_ATTRIBUTES
+            or timestamp - wall_ms > settings.timestamp_after_max_ms
+            or not settings.takes_batches_as_they_are
+        ):
+            records = append_rules.prepare(records, settings, wall_ms)
+            length, timestamp = append_rules.length_and_timestamp(records)
+            size = len(records)
+            if settings.stamps_append_time:
+                append_time = wall_ms
+        if producer_id >= 0:
+            duplicate = self._check_producer(
+                producer_id, producer_epoch, sequence, count, attributes
+            )
+            if duplicate is not None:
+                return duplicate
+        base_offset = self.end_offset
+        last_offset = base_offset + last_delta
+        segment = self.active
+        if (
+            segment.size + size > settings.segment_bytes
+            or timestamp - segment.ages_from > settings.segment_ms
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or segment.index_is_full
+        ):
+            segment = self._roll_if_due(size, timestamp, last_offset, wall_ms)
+        if leader_epoch != self.epochs.latest:
+            self._begin_epoch(leader_epoch, base_offset)
+        position = segment.size
+        _pack_prefix(records, 0, base_offset, length, leader_epoch)
+        if size < COPY_BELOW:
+            if not segment.pending:
+                self._unwritten.append(self)
+            segment.pending.append(records.tobytes())
+        else:
+            self._write_now(segment, records)
+        if not position:
+            segment.remember_first_batch(timestamp)
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.offset_of_max_timestamp = last_offset
+        if segment.bytes_since_index > settings.index_interval_bytes:
+            segment.add_index_entries(last_offset, position)
+        segment.bytes_since_index += size
+        segment.size = position + size
+        self._recent[base_offset] = position
+        if len(self._recent) > RECENT_BATCHES:
+            self._older, self._recent = self._recent, {}
+        self.end_offset = last_offset + 1
+        if producer_id >= 0:
+            self.producers.record(
+                producer_id,
+                producer_epoch,
+                sequence,
+                count,
+                base_offset,
+                timestamp,
+                attributes & TRANSACTIONAL != 0,
+            )
+        if self.end_offset - self.recovery_point >= settings.flush_messages:
+            self._flush_soon()
+        return base_offset, append_time
+
+    def _check_producer(
+        self, producer_id: int, epoch: int, sequence: int, count: int, attributes: int
+    ) -> tuple[int, int] | None:
+        """Offset and timestamp of the same batch, if the log has it; refusals are raised."""
+        if sequence < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"a batch of producer {producer_id} without a sequence"
+            )
+        duplicate = self.producers.check(producer_id, epoch, sequence, count)
+        if duplicate is not None:
+            return duplicate[2], duplicate[4]
+        self.producers.check_transaction(producer_id, attributes & TRANSACTIONAL != 0)
+        return None
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        try:
+            self.epochs.assign(leader_epoch, base_offset)
+        except OSError as problem:
+            raise self._storage_error(problem) from problem
+
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
+        """Batches that carry offsets and epochs already: from a leader, a quorum, a coordinator.
+
+        One or more whole batches with right checksums whose offsets go on where the log ends (there
+        may be gaps: compaction leaves them). Nothing is appended if one of them is wrong. Answers
+        the new end offset.
+        """
+        batches = append_rules.batches_that_continue(records, self.end_offset)
+
+        def in_buffer(batch: Header) -> memoryview:
+            return records[batch.position : batch.position + batch.size]
+
+        try:
+            written_to = 0
+            for batch in batches:
+                segment = self.active
+                if segment.should_roll(
+                    self.settings,
+                    size=batch.size,
+                    timestamp=batch.max_timestamp,
+                    last_offset=batch.last_offset,
+                    wall_ms=wall_ms,
+                ):
+                    self._write_run(records[written_to : batch.position])
+                    written_to = batch.position
+                    self.end_offset = batch.base_offset
+                    segment = self._roll_if_due(
+                        batch.size, batch.max_timestamp, batch.last_offset, wall_ms
+                    )
+                self._note_batch(segment, batch)
+                if batch.producer_id >= 0:
+                    replay_producer(self.producers, batch, in_buffer)
+            self._write_run(records[written_to:])
+        except OSError as problem:
+            self._reload_after(problem)
+        if self.end_offset - self.recovery_point >= self.settings.flush_messages:
+            self._flush_soon()
+        return self.end_offset
+
+    def _note_batch(self, segment: Segment, batch: Header) -> None:
+        """Count a batch that is about to be written at the end of the active segment."""
+        position = segment.size
+        if batch.leader_epoch > self.epochs.latest:
+            self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        if not position:
+            segment.remember_first_batch(batch.max_timestamp)
+        if batch.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = batch.max_timestamp
+            segment.offset_of_max_timestamp = batch.last_offset
+        if segment.bytes_since_index > self.settings.index_interval_bytes:
+            segment.add_index_entries(batch.last_offset, position)
+        segment.bytes_since_index += batch.size
+        segment.size = position + batch.size
+        self._recent[batch.base_offset] = position
+        if len(self._recent) > RECENT_BATCHES:
+            self._older, self._recent = self._recent, {}
+        self.end_offset = batch.last_offset + 1
+
+    # --- the way to the file
+
+    def _write_now(self, segment: Segment, records: memoryview) -> None:
+        """A batch too large to be gathered; an error leaves the log as it was before."""
+        if segment.pending:
+            self.write_pending()
+        try:
+            segment.open_file().append(records)
+        except OSError as problem:
+            raise self._storage_error(problem) from problem
+
+    def _write_run(self, records: memoryview) -> None:
+        """Batches that are counted already."""
+        segment = self.active
+        if 0 < len(records) < COPY_BELOW:
+            if not segment.pending:
+                self._unwritten.append(self)
+            segment.pending.append(records.tobytes())
+        elif len(records):
+            self.write_pending()
+            segment.open_file().append(records)
+
+    def _roll_if_due(self, size: int, timestamp: int, last_offset: int, wall_ms: int) -> Segment:
+        """The segment that takes these bytes: append saw a reason to look closer."""
+        if self._must_reload:
+            self._reload_after(OSError(0, "not readable since a write failed"))
+        if size > self.settings.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes, but a segment has at most {self.settings.segment_bytes}",
+            )
+        if self.active.should_roll(
+            self.settings, size=size, timestamp=timestamp, last_offset=last_offset, wall_ms=wall_ms
+        ):
+            self.roll(wall_ms=wall_ms)
+        return self.active
+
+    # --- read
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """The bytes from the batch that holds `offset` on, all of batches that end before `up_to`.
+
+        None: nothing there yet (or only part of a batch fits and `at_least_one` is not asked for).
+        The last batch may be cut in the middle by `max_bytes`; clients expect that.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {self.start_offset} to {self.end_offset}",
+            )
+        if offset >= up_to:
+            return None
+        segment = self.active
+        if segment.pending:
+            self.write_pending()
+        position = self._recent.get(offset)
+        if position is None:
+            position = self._older.get(offset)
+            if position is None:
+                return self._read_by_index(offset, max_bytes, up_to, at_least_one)
+        end = segment.size if up_to >= self.end_offset else self._position_in_active(up_to)
+        length = end - position
+        file = segment.file or segment.open_file()
+        if length > max_bytes:
+            size = size_at(file, position)
+            length = max_bytes if size <= max_bytes else size if at_least_one else 0
+        return FileSlice(file, position, length) if length > 0 else None
+
+    def _position_in_active(self, offset: int) -> int:
+        """Where the batch that holds `offset` begins in the active segment."""
+        position = self._recent.get(offset)
+        if position is None:
+            position = self._older.get(offset)
+        if position is None:
+            found = self.active.find(offset)
+            position = self.active.size if found is None else found[0]
+        return position
+
+    def _read_by_index(
+        self, offset: int, max_bytes: int, up_to: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """Further back than the recent batches, or in the middle of one."""
+        found = self.segments.find(offset)
+        if found is None:
+            return None
+        number, position, size = found
+        segment = self.segments.items[number]
+        end = segment.size
+        if up_to < self.segments.end_of(number, self.end_offset):
+            limit = segment.find(up_to)
+            end = end if limit is None else limit[0]
+        length = end - position
+        if length > max_bytes:
+            length = max_bytes if size <= max_bytes else size if at_least_one else 0
+        return FileSlice(segment.open_file(), position, length) if length > 0 else None
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record not older than that; None: all are."""
+        self.write_pending()
+        return time_search.first_not_before(self.segments.items, timestamp_ms, self.start_offset)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the youngest record; None if no record has a timestamp."""
+        self.write_pending()
+        return time_search.youngest(self.segments.items)
+
+    def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ended; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)

@@ -1,0 +1,302 @@
+"""What a log remembers of its idempotent and transactional producers, and the `.snapshot` files.
+
+A producer numbers its records per partition; a batch that does not continue the numbers is
+refused, one of the last five is answered with the offset it got the first time. The rules and codes
+are those of Apache Kafka's ProducerAppendInfo. Only batches in the log count: `check` decides and
+changes nothing, `record` is called for what was appended and is also the start-up path.
+
+A snapshot is taken when the log rolls and when it closes, named by the offset it stands for; as in
+Apache Kafka it keeps the last batch of each producer, not all five. Open transactions are followed
+(first offset, producer) as far as markers are seen; the index of aborted ones is not written yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct
+
+from crc32c import crc32c
+
+from headrace.environment import Disk
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.storage.segment import DELETED, file_name
+
+# A client has at most five batches in flight, so an older duplicate cannot arrive.
+CACHED_BATCHES = 5
+MAX_SEQUENCE = 0x7FFF_FFFF
+NO_SEQUENCE = -1
+SUFFIX = ".snapshot"
+
+# version, crc, number of entries; the crc is of what follows it
+_HEAD = Struct(">hIi")
+_CRC_FROM = 6
+_VERSION = 1
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first
+# offset of the open transaction
+_ENTRY = Struct(">qhiqiqiq")
+
+# first sequence, last sequence, base offset, last offset, timestamp
+Batch = tuple[int, int, int, int, int]
+
+
+class Producer:
+    """One producer in one log."""
+
+    __slots__ = (
+        "epoch",
+        "next_sequence",
+        "batches",
+        "last_timestamp",
+        "coordinator_epoch",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.batches: deque[Batch] = deque(maxlen=CACHED_BATCHES)
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = -1  # -1: none is open
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1][1] if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1][3] if self.batches else -1
+
+
+def last_sequence_of(first: int, records: int) -> int:
+    """Sequences wrap from 2^31-1 to 0."""
+    return (first + records - 1) & MAX_SEQUENCE
+
+
+def first_sequence_of(last: int, delta: int) -> int:
+    return (last - delta) & MAX_SEQUENCE
+
+
+class ProducerState:
+    __slots__ = ("producers", "open_transactions", "snapshots", "_disk", "_folder")
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self.producers: dict[int, Producer] = {}
+        self.open_transactions: dict[int, int] = {}  # first offset -> producer id, ascending
+        self.snapshots: list[int] = []  # offsets of the snapshot files, ascending
+
+    # --- the rules
+
+    def check(self, producer_id: int, epoch: int, first: int, records: int) -> Batch | None:
+        """None: append it. A batch: it is in the log already. Or a refusal, raised."""
+        producer = self.producers.get(producer_id)
+        # Unknown here (new, expired, or its records are deleted): any first sequence will do.
+        if producer is None:
+            return None
+        if epoch == producer.epoch:
+            if first == producer.next_sequence:
+                return None
+            last = last_sequence_of(first, records)
+            for batch in producer.batches:
+                if batch[0] == first and batch[1] == last:
+                    return batch
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {first}, expected {producer.next_sequence}",
+            )
+        if epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {producer.epoch}, not {epoch}",
+            )
+        if first != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} began epoch {epoch} with sequence {first}, expected 0",
+            )
+        return None
+
+    def check_transaction(self, producer_id: int, transactional: bool) -> None:
+        """A producer in a transaction writes nothing outside it."""
+        producer = self.producers.get(producer_id)
+        if producer and producer.transaction_first_offset >= 0 and not transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open"
+            )
+
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        first: int,
+        records: int,
+        base_offset: int,
+        timestamp: int,
+        transactional: bool,
+    ) -> None:
+        """This batch is in the log. `records` counts offsets, also those compaction emptied."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            producer = self.producers[producer_id] = Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        # Coordinators write with a producer's id (transactional offset commits) but no sequence.
+        last = (first + records - 1) & MAX_SEQUENCE if first >= 0 else NO_SEQUENCE
+        producer.next_sequence = (last + 1) & MAX_SEQUENCE
+        producer.batches.append((first, last, base_offset, base_offset + records - 1, timestamp))
+        producer.last_timestamp = timestamp
+        if transactional and producer.transaction_first_offset < 0:
+            producer.transaction_first_offset = base_offset
+            self.open_transactions[base_offset] = producer_id
+
+    def record_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int
+    ) -> int:
+        """A marker ends the transaction; answers its first offset, -1 if none was open."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            producer = self.producers[producer_id] = Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+            producer.next_sequence = 0
+        first_offset = producer.transaction_first_offset
+        self.open_transactions.pop(first_offset, None)
+        producer.transaction_first_offset = -1
+        producer.coordinator_epoch = coordinator_epoch
+        producer.last_timestamp = timestamp
+        return first_offset
+
+    def first_undecided_offset(self) -> int | None:
+        """Where the earliest open transaction began."""
+        return next(iter(self.open_transactions), None)
+
+    def remove_expired(self, wall_ms: int, expiration_ms: int) -> None:
+        """Forget who has not written for so long and has no transaction open."""
+        expired = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.transaction_first_offset < 0
+            and wall_ms - producer.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def clear(self) -> None:
+        self.producers.clear()
+        self.open_transactions.clear()
+
+    def start_anew(self) -> None:
+        """Forget everybody, on disk too."""
+        self.clear()
+        for offset in list(self.snapshots):
+            self.remove_snapshot(offset)
+
+    # --- snapshots
+
+    def path(self, offset: int) -> str:
+        return f"{self._folder}/{file_name(offset, SUFFIX)}"
+
+    def take_snapshot(self, offset: int) -> bool:
+        """Write the state as of `offset`, unless there is such a file already."""
+        if offset <= 0 or offset in self.snapshots:
+            return False
+        self._disk.write_file(self.path(offset), [self.to_bytes()], flush=False)
+        self.snapshots = sorted([*self.snapshots, offset])
+        return True
+
+    def find_snapshots(self, names: Iterable[str]) -> None:
+        found = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+        self.snapshots = sorted(int(offset) for offset in found if offset.isdigit())
+
+    def load_snapshot(self, *, not_above: int, wall_ms: int, expiration_ms: int) -> int | None:
+        """Become what the last good snapshot says; answers its offset. Later ones are removed."""
+        self.clear()
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            if offset <= not_above and self.from_bytes(self._disk.read_file(self.path(offset))):
+                self.remove_expired(wall_ms, expiration_ms)
+                return offset
+            self.remove_snapshot(offset)
+        return None
+
+    def remove_snapshot(self, offset: int) -> None:
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+            self._disk.remove(self.path(offset))
+
+    def remove_snapshots_except(self, segment_bases: set[int]) -> None:
+        """Keep those a segment begins with, and the last one (it was taken when the log closed)."""
+        for offset in self.snapshots[:-1]:
+            if offset not in segment_bases:
+                self.remove_snapshot(offset)
+
+    def mark_snapshot_deleted(self, offset: int) -> list[str]:
+        """The segment that begins there goes: rename its snapshot; answers what to remove later."""
+        if offset not in self.snapshots:
+            return []
+        self.snapshots.remove(offset)
+        deleted = self.path(offset) + DELETED
+        self._disk.rename(self.path(offset), deleted)
+        return [deleted]
+
+    def to_bytes(self) -> bytes:
+        entries = []
+        for producer_id, producer in self.producers.items():
+            first, last, base_offset, last_offset, _ = (
+                producer.batches[-1] if producer.batches else (0, NO_SEQUENCE, -1, -1, -1)
+            )
+            entries.append(
+                _ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    last,
+                    last_offset,
+                    last_offset - base_offset,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    producer.transaction_first_offset,
+                )
+            )
+        body = len(entries).to_bytes(4, "big") + b"".join(entries)
+        return _HEAD.pack(_VERSION, crc32c(body), len(entries)) + body[4:]
+
+    def from_bytes(self, data: bytes) -> bool:
+        """Become what a snapshot says; False, and nothing is changed, if it is damaged."""
+        if len(data) < _HEAD.size:
+            return False
+        version, crc, count = _HEAD.unpack_from(data)
+        whole = len(data) == _HEAD.size + count * _ENTRY.size
+        if version != _VERSION or not whole or crc32c(data[_CRC_FROM:]) != crc:
+            return False
+        for fields in _ENTRY.iter_unpack(data[_HEAD.size :]):
+            self._load_entry(*fields)
+        self.open_transactions = dict(sorted(self.open_transactions.items()))
+        return True
+
+    def _load_entry(
+        self,
+        producer_id: int,
+        epoch: int,
+        last_sequence: int,
+        last_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        coordinator_epoch: int,
+        transaction_first_offset: int,
+    ) -> None:
+        producer = self.producers[producer_id] = Producer(epoch)
+        producer.last_timestamp = timestamp
+        producer.coordinator_epoch = coordinator_epoch
+        producer.transaction_first_offset = transaction_first_offset
+        if last_offset >= 0:
+            first = first_sequence_of(last_sequence, offset_delta)
+            base_offset = last_offset - offset_delta
+            producer.batches.append((first, last_sequence, base_offset, last_offset, timestamp))
+            producer.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
+        if transaction_first_offset >= 0:
+            self.open_transactions[transaction_first_offset] = producer_id

@@ -1,0 +1,299 @@
+"""One segment of a log: a `.log` file of batches and the two indexes that belong to it.
+
+The segment keeps the numbers that the log's append looks at in public slots; the log itself moves
+them, since a call per batch is what an append can spare. A closed segment opens its files when they
+are asked for and reads its indexes then, so that a start does not touch what nobody reads.
+Batches in `pending` are appended but not yet in the file; `size` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zlib import crc32
+
+from headrace.environment import File
+from headrace.protocol.record_batch import NO_TIMESTAMP
+from headrace.storage.batch_headers import Header, find_batch, walk_headers
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.time_index import TimeIndex
+
+# A segment without batches never rolls for its age, whatever timestamp comes.
+NEVER = 1 << 62
+# A segment whose first batch has no timestamp rolls by the clock: the log must look closer.
+BY_CLOCK = -NEVER
+
+DELETED = ".deleted"
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "path",
+        "file",
+        "base_offset",
+        "size",
+        "pending",
+        "index",
+        "time_index",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "bytes_since_index",
+        "index_is_full",
+        "created_ms",
+        "jitter_ms",
+        "ages_from",
+        "_open_files",
+        "_indexes_loaded",
+    )
+
+    def __init__(
+        self, open_files: OpenFiles, folder: str, base_offset: int, *, wall_ms: int, jitter_ms: int
+    ) -> None:
+        name = f"{folder}/{base_offset:020d}"
+        self.path = name + ".log"
+        self.file: File | None = None
+        self.base_offset = base_offset
+        self.size = 0
+        self.pending: list[bytes] = []
+        self.index = OffsetIndex(open_files, name + ".index", base_offset)
+        self.time_index = TimeIndex(open_files, name + ".timeindex", base_offset)
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+        self.bytes_since_index = 0
+        self.index_is_full = False
+        self.created_ms = wall_ms
+        self.jitter_ms = jitter_ms
+        self.ages_from = NEVER  # timestamp of the first batch plus jitter, NEVER or BY_CLOCK
+        self._open_files = open_files
+        self._indexes_loaded = False
+
+    @classmethod
+    def create(
+        cls,
+        open_files: OpenFiles,
+        folder: str,
+        base_offset: int,
+        settings: LogSettings,
+        *,
+        wall_ms: int,
+    ) -> Segment:
+        """A new, empty segment with its files; half-made files are removed if that fails."""
+        jitter_ms = jitter(folder, base_offset, settings)
+        segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
+        try:
+            file = open_files.open(segment, create=True)
+            if file.size:  # a leftover of that name holds nothing that is known of
+                file.resize(0)
+            segment.create_indexes(settings)
+        except OSError:
+            segment.let_go()
+            for path in segment.paths():
+                open_files.disk.remove(path)
+            raise
+        return segment
+
+    @classmethod
+    def load(
+        cls,
+        open_files: OpenFiles,
+        folder: str,
+        base_offset: int,
+        settings: LogSettings,
+        *,
+        wall_ms: int,
+    ) -> Segment:
+        """A segment that is there already; nothing is read but the length of its log."""
+        jitter_ms = jitter(folder, base_offset, settings)
+        segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
+        segment.size = open_files.disk.size(segment.path)
+        return segment
+
+    # --- files
+
+    def open_file(self) -> File:
+        return self.file or self._open_files.open(self)
+
+    def paths(self) -> list[str]:
+        txn_index = self.path.removesuffix(".log") + ".txnindex"
+        return [self.path, self.index.path, self.time_index.path, txn_index]
+
+    def all_files(self) -> list[File]:
+        """Log and indexes, open: what a flush of a closed segment takes."""
+        return [self.open_file(), self.index.open_file(), self.time_index.open_file()]
+
+    def let_go(self) -> None:
+        """Close the files as far as this segment is concerned."""
+        self._open_files.let_go(self)
+        self.index.let_go()
+        self.time_index.let_go()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that a restart does not see them; answers what to remove later."""
+        self.let_go()
+        disk = self._open_files.disk
+        renamed = []
+        for path in self.paths():
+            if disk.exists(path):
+                disk.rename(path, path + DELETED)
+                renamed.append(path + DELETED)
+        return renamed
+
+    # --- indexes
+
+    def create_indexes(self, settings: LogSettings) -> None:
+        self.index.create(settings.segment_index_bytes)
+        self.time_index.create(settings.segment_index_bytes)
+        self._indexes_loaded = True
+        self._note_fullness()
+
+    def load_indexes(self) -> None:
+        """Read what the index files say, once; they are made anew if they cannot be right."""
+        if self._indexes_loaded:
+            return
+        self.index.load()
+        self.time_index.load()
+        self._indexes_loaded = True
+        self.max_timestamp = self.time_index.last_timestamp
+        self.offset_of_max_timestamp = self.time_index.last_offset
+        if not self._indexes_are_plausible():
+            self.rebuild_indexes(LogSettings())
+            self.seal()
+
+    def _indexes_are_plausible(self) -> bool:
+        index, times = self.index, self.time_index
+        if not index.entries and not times.entries:
+            return True
+        last_position = index.entry(index.entries - 1)[1] if index.entries else 0
+        return (
+            index.last_offset >= self.base_offset
+            and times.last_offset >= self.base_offset
+            and 0 <= last_position < max(self.size, 1)
+        )
+
+    def rebuild_indexes(self, settings: LogSettings) -> None:
+        """Make the indexes anew from the batches in the log, which are believed."""
+        self.create_indexes(settings)
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.bytes_since_index = 0
+        for batch in self.headers():
+            if batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.offset_of_max_timestamp = batch.last_offset
+            if self.bytes_since_index > settings.index_interval_bytes:
+                self.add_index_entries(batch.last_offset, batch.position)
+            self.bytes_since_index += batch.size
+
+    def add_index_entries(self, last_offset: int, position: int) -> None:
+        """Point both indexes at the batch that was appended at `position`."""
+        self.index.add(last_offset, position)
+        self.time_index.add(self.max_timestamp, self.offset_of_max_timestamp)
+        self.bytes_since_index = 0
+        self._note_fullness()
+
+    def _note_fullness(self) -> None:
+        self.index_is_full = self.index.is_full() or self.time_index.is_full()
+
+    def write_indexes(self) -> None:
+        self.index.write()
+        self.time_index.write()
+
+    def grow_indexes(self, settings: LogSettings) -> None:
+        """This segment takes appends (again): its indexes need room."""
+        self.load_indexes()
+        self.index.grow(settings.segment_index_bytes)
+        self.time_index.grow(settings.segment_index_bytes)
+        self._note_fullness()
+
+    def seal(self) -> None:
+        """No more appends: say how old the segment is, and cut the indexes to their length."""
+        self.load_indexes()
+        if self.time_index.entries >= self.time_index.max_entries:
+            self.time_index.grow((self.time_index.entries + 1) * 12)
+        self.time_index.add(self.max_timestamp, self.offset_of_max_timestamp)
+        self.index.trim()
+        self.time_index.trim()
+        self._note_fullness()
+
+    # --- age
+
+    def remember_first_batch(self, max_timestamp: int) -> None:
+        self.ages_from = max_timestamp + self.jitter_ms if max_timestamp >= 0 else BY_CLOCK
+
+    def should_roll(
+        self, settings: LogSettings, *, size: int, timestamp: int, last_offset: int, wall_ms: int
+    ) -> bool:
+        """Whether these bytes belong into a new segment; Apache Kafka's four reasons."""
+        if self.ages_from == BY_CLOCK:
+            age_ms = wall_ms - self.created_ms - self.jitter_ms
+        else:
+            age_ms = timestamp - self.ages_from
+        return (
+            self.size + size > settings.segment_bytes
+            or (self.size > 0 and age_ms > settings.segment_ms)
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self.index_is_full
+        )
+
+    def largest_timestamp(self) -> int:
+        """Of any batch; when the file was last written, if no batch carries a timestamp."""
+        self.load_indexes()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._open_files.disk.modified_ms(self.path)
+
+    # --- batches
+
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends at or after `offset`."""
+        self.load_indexes()
+        return find_batch(self.open_file(), offset, self.index.position_for(offset), self.size)
+
+    def headers(self, position: int = 0) -> Iterator[Header]:
+        return walk_headers(self.open_file(), position, self.size)
+
+    def read_batch(self, batch: Header) -> memoryview:
+        return memoryview(self.open_file().read(batch.size, batch.position))
+
+    def next_offset(self) -> int:
+        """The offset after the last batch; the base offset if there is none."""
+        self.load_indexes()
+        position = self.index.position_for(self.index.last_offset)
+        next_offset = self.base_offset
+        for batch in self.headers(position):
+            next_offset = batch.last_offset + 1
+        return next_offset
+
+    def truncate(self, to_offset: int, settings: LogSettings, *, wall_ms: int) -> None:
+        """Cut from the first batch that reaches `to_offset` on; this becomes the active segment."""
+        found = self.find(to_offset)
+        if found is not None:
+            self.open_file().resize(found[0])
+            self.size = found[0]
+        self.index.truncate(to_offset)
+        self.time_index.truncate(to_offset)
+        self.grow_indexes(settings)
+        self.bytes_since_index = 0
+        self.find_max_timestamp()
+        if not self.size:
+            self.ages_from, self.created_ms = NEVER, wall_ms
+
+    def find_max_timestamp(self) -> None:
+        """The time index knows it up to its last entry; the batches behind that are looked at."""
+        self.max_timestamp = self.time_index.last_timestamp
+        self.offset_of_max_timestamp = self.time_index.last_offset
+        for batch in self.headers(self.index.position_for(self.time_index.last_offset)):
+            if batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.offset_of_max_timestamp = batch.last_offset
+
+
+def jitter(folder: str, base_offset: int, settings: LogSettings) -> int:
+    """Spreads the rolls of many logs over `segment.jitter.ms`; the same number each time."""
+    most = min(settings.segment_jitter_ms, settings.segment_ms)
+    return crc32(f"{folder}/{base_offset}".encode()) % most if most > 0 else 0

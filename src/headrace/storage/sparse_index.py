@@ -1,0 +1,146 @@
+"""What an offset index and a time index have in common: a file of fixed-size, ascending entries.
+
+The file is made as long as it may become (sparse) and cut to its entries when the segment is rolled
+or closed, as Apache Kafka does. Apache maps the file into memory; here new entries are gathered and
+written 64 at a time with one positioned write, which is as quick and cannot end in SIGBUS on a full
+disk. Entries not yet written are found all the same. Losing them is harmless: the indexes of a
+segment that was not flushed are rebuilt from its log on the next start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from struct import Struct
+from typing import Any
+
+from headrace.environment import File
+from headrace.storage.open_files import OpenFiles
+
+WRITE_TOGETHER = 64
+# A lookup halves the file until this many entries remain, then reads those at once (4 or 6 KiB).
+SEARCH_BLOCK = 512
+
+
+class SparseIndex:
+    """Entries in a file, ascending in every field; the subclass knows what the fields mean."""
+
+    __slots__ = (
+        "path",
+        "file",
+        "base_offset",
+        "entries",
+        "max_entries",
+        "_open_files",
+        "_entry",
+        "_unwritten",
+    )
+
+    def __init__(self, open_files: OpenFiles, path: str, base_offset: int, entry: Struct) -> None:
+        self.path = path
+        self.file: File | None = None
+        self.base_offset = base_offset
+        self.entries = 0
+        self.max_entries = 0
+        self._open_files = open_files
+        self._entry = entry
+        self._unwritten: list[bytes] = []
+
+    def create(self, max_bytes: int) -> None:
+        """An empty index in a new, preallocated file; an old file of that name is emptied."""
+        file = self._open_files.open(self, create=True)
+        if file.size:
+            file.resize(0)
+        self.entries = 0
+        self._unwritten = []
+        self._allocate(max_bytes)
+
+    def load(self) -> None:
+        """Believe the file: every entry in it counts. A torn last entry does not."""
+        self.entries = self._open_files.disk.size(self.path) // self._entry.size
+        self.max_entries = self.entries
+
+    def grow(self, max_bytes: int) -> None:
+        """Make room for more entries: this is the active segment's index again."""
+        self._allocate(max(max_bytes, self.entries * self._entry.size))
+
+    def trim(self) -> None:
+        """Cut the file to its entries. Nothing can be added until it grows again."""
+        self.write()
+        self._allocate(self.entries * self._entry.size)
+
+    def _allocate(self, max_bytes: int) -> None:
+        self.max_entries = max_bytes // self._entry.size
+        file = self.open_file()
+        if file.size != self.max_entries * self._entry.size:
+            file.resize(self.max_entries * self._entry.size)
+
+    def truncate_entries(self, entries: int) -> None:
+        """Keep the first `entries`; what lies behind them in the file becomes zeros."""
+        if entries >= self.entries:
+            return
+        self.write()
+        self.entries = entries
+        file = self.open_file()
+        file.resize(entries * self._entry.size)
+        file.resize(self.max_entries * self._entry.size)
+
+    def write(self) -> None:
+        """Bring gathered entries into the file (not to the disk: that is a flush)."""
+        if self._unwritten:
+            written = self.entries - len(self._unwritten)
+            self.open_file().write_at(b"".join(self._unwritten), written * self._entry.size)
+            self._unwritten = []
+
+    def _add(self, *fields: int) -> None:
+        self._unwritten.append(self._entry.pack(*fields))
+        self.entries += 1
+        if len(self._unwritten) >= WRITE_TOGETHER:
+            # A full disk: the entries stay in memory and are tried again with the next one. The
+            # records themselves are appended or refused by the log, which says so loudly.
+            with suppress(OSError):
+                self.write()
+
+    def entry(self, number: int) -> tuple[Any, ...]:
+        unwritten_from = self.entries - len(self._unwritten)
+        if number >= unwritten_from:
+            return self._entry.unpack(self._unwritten[number - unwritten_from])
+        size = self._entry.size
+        return self._entry.unpack(self.open_file().read(size, number * size))
+
+    def all_entries(self) -> list[tuple[Any, ...]]:
+        size = self._entry.size
+        written = self.entries - len(self._unwritten)
+        data = self.open_file().read(written * size, 0) if written else b""
+        return list(self._entry.iter_unpack(data + b"".join(self._unwritten)))
+
+    def last_slot_not_above(self, target: int, field: int) -> int:
+        """Number of the last entry whose `field` is not above `target`; -1 if there is none."""
+        unwritten_from = self.entries - len(self._unwritten)
+        if self._unwritten and self._entry.unpack(self._unwritten[0])[field] <= target:
+            return (
+                unwritten_from - 1 + self._count_not_above(b"".join(self._unwritten), target, field)
+            )
+        low, high = 0, unwritten_from
+        while high - low > SEARCH_BLOCK:
+            middle = (low + high) // 2
+            if self.entry(middle)[field] <= target:
+                low = middle
+            else:
+                high = middle
+        if low == high:
+            return -1
+        size = self._entry.size
+        block = self.open_file().read((high - low) * size, low * size)
+        return low - 1 + self._count_not_above(block, target, field)
+
+    def _count_not_above(self, block: bytes, target: int, field: int) -> int:
+        unpack, size = self._entry.unpack_from, self._entry.size
+        numbers = range(len(block) // size)
+        return bisect_right(numbers, target, key=lambda n: unpack(block, n * size)[field])
+
+    def open_file(self) -> File:
+        return self.file or self._open_files.open(self)
+
+    def let_go(self) -> None:
+        self._open_files.let_go(self)
