@@ -4,15 +4,18 @@ Open loop: one record per request at 1,000 per second, sent at times fixed befor
 is late does not hold back the next record, and latency counts from the time the record was due.
 One consumer waits with a long poll (min bytes 1). Producer and consumer are one process, so both
 times are read from one clock.
-Warm-up: 8 s of the same load.
+Warm-up: 12 s at four times the rate, 4 s at the rate.
 """
 
 from __future__ import annotations
 
 import select
+import socket
 import struct
 import time
 from collections.abc import Callable
+
+from headrace.protocol.record_batch import LAST_OFFSET_DELTA_AT, LENGTH_OVERHEAD
 
 from . import wire
 from .benchmark import Benchmark, Run
@@ -22,7 +25,6 @@ TOPIC = "latency"
 VALUE_SIZE = 100
 RATE = 1_000  # records per second
 FETCH_BYTES = 1 << 20
-LENGTH_AT, LAST_OFFSET_DELTA_AT = 8, 23  # in the header of a v2 batch
 STALLED_AFTER_S = 10.0
 
 
@@ -30,9 +32,11 @@ def measure(run: Run) -> Samples:
     with run.target.start() as broker:
         with wire.connect(broker.port) as connection:
             wire.create_topics_with(connection, [TOPIC], partitions=1)
-        flow(broker.port, int(run.amount(8, 2) * RATE), first_offset=0)
-        done = int(run.amount(8, 2) * RATE)
-        latencies = flow(broker.port, int(run.amount(10, 3) * RATE), first_offset=done)
+        quickly, calmly = int(run.amount(12, 1)) * 4 * RATE, int(run.amount(4, 1)) * RATE
+        flow(broker.port, quickly, first_offset=0, rate=4 * RATE)
+        flow(broker.port, calmly, first_offset=quickly)
+        records = int(run.amount(10, 3)) * RATE
+        latencies = flow(broker.port, records, first_offset=quickly + calmly)
     latencies.sort()
     return {
         "p50": [1000 * latencies[len(latencies) // 2]],
@@ -40,7 +44,7 @@ def measure(run: Run) -> Samples:
     }
 
 
-def flow(port: int, records: int, *, first_offset: int) -> list[float]:
+def flow(port: int, records: int, *, first_offset: int, rate: int = RATE) -> list[float]:
     """Send so many records at their times and wait for all; their latencies in seconds.
 
     `select` and not `epoll`: its timeout has microseconds, Python's epoll rounds to milliseconds.
@@ -54,7 +58,7 @@ def flow(port: int, records: int, *, first_offset: int) -> list[float]:
         consumer.sendall(_fetch(next_offset))
         begin, sent = clock() + 0.05, 0
         while len(latencies) < records:
-            due = begin + sent / RATE
+            due = begin + sent / rate
             wait = max(0.0, due - clock()) if sent < records else STALLED_AFTER_S
             ready = select.select([producer, consumer], [], [], wait)[0]
             if not ready and sent == records:
@@ -63,7 +67,7 @@ def flow(port: int, records: int, *, first_offset: int) -> list[float]:
                 arrived = clock()
                 last = _last_offset(wire.fetched_records(reply), next_offset)
                 for offset in range(next_offset, last + 1):
-                    latencies.append(arrived - begin - (offset - first_offset) / RATE)
+                    latencies.append(arrived - begin - (offset - first_offset) / rate)
                 next_offset = last + 1
                 consumer.sendall(_fetch(next_offset))
             if producer in ready and not producer.recv(65536):
@@ -78,7 +82,7 @@ def _fetch(offset: int) -> bytes:
     return wire.fetch_frame(TOPIC, 0, offset, max_bytes=FETCH_BYTES)
 
 
-def _replies(consumer: wire.socket.socket) -> Callable[[], memoryview | None]:
+def _replies(consumer: socket.socket) -> Callable[[], memoryview | None]:
     """Reads what is there; the reply once it is whole. One fetch is in flight, so never two."""
     buffer = memoryview(bytearray(FETCH_BYTES + 4096))
     at = 0
@@ -101,7 +105,7 @@ def _last_offset(records: memoryview, expected: int) -> int:
         base, length = struct.unpack_from(">qi", records, at)
         assert base == next_offset, f"expected offset {next_offset}, got {base}"
         next_offset = base + 1 + struct.unpack_from(">i", records, at + LAST_OFFSET_DELTA_AT)[0]
-        at += 12 + length
+        at += LENGTH_OVERHEAD + length
     return next_offset - 1
 
 

@@ -3,14 +3,17 @@
 Two consumers with a partition each of 400 MB in batches of 16 KiB, all in the page cache, one
 fetch in flight per connection as every client has it; each reads its partition from the beginning
 to the end, again and again. Only whole batches count.
-Warm-up: 4 s of the same load.
+Warm-up: the same load until its cost is steady (`warm_up.py`).
 """
 
 from __future__ import annotations
 
+import os
+
 from .benchmark import Benchmark, Run
 from .load import FetchLoad, ProduceLoad, measured
 from .results import Better, Goal, Row, Samples
+from .warm_up import LIMIT_S, until_steady
 from .wire import batch_of
 
 CONSUMERS = 2
@@ -28,17 +31,14 @@ def measure(run: Run) -> Samples:
             written, batch_size=len(batch_of(RECORDS, VALUE_SIZE)), max_bytes=FETCH_BYTES
         )
         written.close()
-        load.run(run.amount(4.0, 1.0))
+        os.sync()  # no writing back of what was filled in while fetches are measured
+        until_steady(broker, load.run, limit_s=run.amount(LIMIT_S, 1.0))
         before = sum(reader.taken for reader in load.readers)
-        usage = measured(broker, lambda: _run(load, run.amount(5.0, 2.0)))
+        usage = measured(broker, lambda: load.run(run.amount(5.0, 2.0)))
         megabytes = (sum(reader.taken for reader in load.readers) - before) / 1e6
         load.close()
     run.watch_noise("fetch", usage)
     return {"rate": [megabytes / usage.wall_s], "cpu": [usage.broker_s / (megabytes / 1000)]}
-
-
-def _run(load: FetchLoad, seconds: float) -> None:
-    load.run(seconds)
 
 
 BENCHMARK = Benchmark(

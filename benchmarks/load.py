@@ -33,7 +33,7 @@ class Usage:
     others_s: float
 
 
-def measured(broker: Broker, work: Callable[[], None]) -> Usage:
+def measured(broker: Broker, work: Callable[[], object]) -> Usage:
     busy, client, cpu = machine_busy_seconds(), own_processor_seconds(), broker.processor_seconds()
     begin = time.perf_counter()
     work()
@@ -146,6 +146,9 @@ class ProduceLoad:
         done = sum(line.answered for line in self.lines) - before
         self.requests += done
         return done
+
+    def run_for(self, seconds: float) -> int:
+        return self.run(seconds=seconds)
 
     def close(self) -> None:
         """Check that the broker holds exactly what it acknowledged."""

@@ -2,7 +2,7 @@
 
 Eight producers with a connection and a partition each, five requests in flight, one record of
 100 bytes per request, acks=all: what services send that do not linger.
-Warm-up: 10 s of the same load.
+Warm-up: the same load until its cost is steady (`warm_up.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from .benchmark import Benchmark, Run
 from .load import ProduceLoad, measured
 from .results import Better, Goal, Row, Samples
+from .warm_up import LIMIT_S, until_steady
 
 PRODUCERS = 8
 VALUE_SIZE = 100
@@ -20,17 +21,13 @@ def measure(run: Run) -> Samples:
         load = ProduceLoad.open(
             broker, "requests", producers=PRODUCERS, records=1, value_size=VALUE_SIZE
         )
-        load.run(seconds=run.amount(10.0, 2.0))
+        until_steady(broker, load.run_for, limit_s=run.amount(LIMIT_S, 2.0))
         before = load.requests
-        usage = measured(broker, lambda: _run(load, run.amount(6.0, 2.0)))
+        usage = measured(broker, lambda: load.run_for(run.amount(6.0, 2.0)))
         requests = load.requests - before
         load.close()
     run.watch_noise("one-record requests", usage)
     return {"rate": [requests / usage.wall_s], "cpu": [usage.broker_s / requests * 1e6]}
-
-
-def _run(load: ProduceLoad, seconds: float) -> None:
-    load.run(seconds=seconds)
 
 
 BENCHMARK = Benchmark(

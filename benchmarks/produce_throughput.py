@@ -2,16 +2,20 @@
 
 Four producers with a partition each, acks=all, five requests in flight, records of 1,000 bytes,
 no compression: once in batches of 16 KiB (the Java client's default), once of 256 KiB. The amount
-is fixed and small enough that the kernel does not begin to throttle writers.
-Warm-up: 600 MB of the same load (a JVM of 4.3 is steady after that; see docs/benchmarks.md).
+is fixed, and what the warm-up left unwritten is synced before, so that the kernel neither writes
+back nor throttles meanwhile.
+Warm-up: the same load until its cost is steady (`warm_up.py`), at most 1.5 GB.
 """
 
 from __future__ import annotations
+
+import os
 
 from .benchmark import Benchmark, Run
 from .brokers import Broker
 from .load import ProduceLoad, Usage, measured
 from .results import Better, Goal, Row, Samples
+from .warm_up import LIMIT_S, until_steady
 
 PRODUCERS = 4
 VALUE_SIZE = 1_000
@@ -34,15 +38,17 @@ def take(run: Run, broker: Broker, topic: str, records: int) -> tuple[float, Usa
     load = ProduceLoad.open(
         broker, topic, producers=PRODUCERS, records=records, value_size=VALUE_SIZE
     )
-    load.run(requests=int(run.amount(600e6, 100e6) / load.frame_size))
+    until_steady(
+        broker,
+        load.run_for,
+        limit_s=run.amount(LIMIT_S, 2.0),
+        limit_amount=run.amount(1500e6, 100e6) / load.frame_size,
+    )
+    os.sync()
     requests = int(run.amount(1000e6, 200e6) / load.frame_size / PRODUCERS) * PRODUCERS
-    usage = measured(broker, lambda: _run(load, requests))
+    usage = measured(broker, lambda: load.run(requests=requests))
     load.close()
     return requests * load.frame_size / 1e6, usage
-
-
-def _run(load: ProduceLoad, requests: int) -> None:
-    load.run(requests=requests)
 
 
 BENCHMARK = Benchmark(

@@ -43,10 +43,9 @@ def measure_metadata(
     broker: Broker, connection: socket.socket, requests: int
 ) -> tuple[float, float]:
     """Median latency in ms, and CPU in ms per request."""
-    frame = wire.request_frame(
-        metadata, wire.METADATA_VERSION, metadata.MetadataRequest(None, False)
-    )
-    answer = wire.ask(connection, metadata, wire.METADATA_VERSION, metadata.MetadataRequest(None))
+    everything = metadata.MetadataRequest(topics=None)
+    frame = wire.request_frame(metadata, wire.METADATA_VERSION, everything)
+    answer = wire.ask(connection, metadata, wire.METADATA_VERSION, everything)
     assert len(answer.topics) >= len(TOPICS), f"{len(answer.topics)} topics"
     latencies: list[float] = []
 

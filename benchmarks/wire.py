@@ -15,12 +15,9 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol.messages import (
-    create_topics,
-    fetch,
-    list_offsets,
-    produce,
-)
+from headrace.environment import FileSlice
+from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.messages import create_topics, fetch, list_offsets, produce
 from headrace.protocol.record_batch import Record, build
 
 from .brokers import HOST
@@ -48,20 +45,13 @@ def connect(port: int) -> socket.socket:
 
 def request_frame(messages: ModuleType, version: int, request: Any) -> bytes:
     """A whole request with its length and header."""
-    client_id = CLIENT_ID.encode()
-    head = struct.pack(">hhih", messages.API_KEY, version, CORRELATION_ID, len(client_id))
-    pieces: list[Any] = [head + client_id]
-    if version >= messages.FLEXIBLE_FROM:
-        pieces.append(b"\0")  # no tagged fields in the header
-    messages.ENCODE_REQUEST[version](request, pieces.append)
-    body = b"".join(pieces)
-    return struct.pack(">i", len(body)) + body
+    pieces = encode_request(messages, version, CORRELATION_ID, CLIENT_ID, request)
+    return b"".join(piece for piece in pieces if not isinstance(piece, FileSlice))
 
 
 def response_of(messages: ModuleType, version: int, frame: memoryview) -> Any:
     """The message in a reply without its length."""
-    start = 5 if version >= messages.FLEXIBLE_FROM else 4  # correlation id, no tagged fields
-    return messages.DECODE_RESPONSE[version](frame, start)[0]
+    return decode_response(messages, version, frame)[1]
 
 
 def receive_frame(connection: socket.socket) -> memoryview:
@@ -96,13 +86,17 @@ def create_topics_with(
     """Create topics and wait until each has its leaders."""
     names = list(topics)
     settings = [
-        create_topics.CreatableTopicConfig(name.replace("_", "."), value)
+        create_topics.CreatableTopicConfig(name=name.replace("_", "."), value=value)
         for name, value in configs.items()
     ]
     request = create_topics.CreateTopicsRequest(
-        [create_topics.CreatableTopic(name, partitions, 1, [], settings) for name in names],
-        REQUEST_TIMEOUT_MS,
-        False,
+        topics=[
+            create_topics.CreatableTopic(
+                name=name, num_partitions=partitions, replication_factor=1, configs=settings
+            )
+            for name in names
+        ],
+        timeout_ms=REQUEST_TIMEOUT_MS,
     )
     for topic in ask(connection, create_topics, CREATE_TOPICS_VERSION, request).topics:
         succeed(topic.error_code, f"create {topic.name}")
@@ -111,8 +105,10 @@ def create_topics_with(
 
 def end_offset(connection: socket.socket, topic: str, partition: int) -> int:
     """The partition's end, i.e. how many records it has taken."""
-    part = list_offsets.ListOffsetsPartition(partition, -1, LATEST)
-    request = list_offsets.ListOffsetsRequest(-1, 0, [list_offsets.ListOffsetsTopic(topic, [part])])
+    part = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+    request = list_offsets.ListOffsetsRequest(
+        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[part])]
+    )
     answer = ask(connection, list_offsets, LIST_OFFSETS_VERSION, request).topics[0].partitions[0]
     succeed(answer.error_code, f"end offset of {topic}-{partition}")
     offset: int = answer.offset
@@ -137,14 +133,14 @@ def batch_of(records: int, value_size: int, *, wall_ms: int | None = None) -> by
     """An uncompressed v2 batch of records without keys and with values that do not compress."""
     noise = random.Random(value_size)
     now = int(time.time() * 1000) if wall_ms is None else wall_ms
-    made = [Record(value=noise.randbytes(value_size), timestamp=now) for _ in range(records)]
-    return bytes(build(made, base_timestamp=now))
+    made = [Record(None, noise.randbytes(value_size), timestamp=now) for _ in range(records)]
+    return build(made)
 
 
 def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
-    part = produce.PartitionProduceData(partition, batch)
-    data = [produce.TopicProduceData(topic, [part])]
-    request = produce.ProduceRequest(None, ACKS_ALL, REQUEST_TIMEOUT_MS, data)
+    part = produce.PartitionProduceData(index=partition, records=batch)
+    data = [produce.TopicProduceData(name=topic, partition_data=[part])]
+    request = produce.ProduceRequest(acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic_data=data)
     return request_frame(produce, PRODUCE_VERSION, request)
 
 
