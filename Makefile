@@ -63,6 +63,10 @@ soak: $(DEV_STAMP) ## the long runs: kill -9 under load, 50 rounds
 bench: $(DEV_STAMP) tools ## measure beside Apache Kafka in one run, print ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: map
+map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
+	$(BIN)/python -m tests.architecture_map
+
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
 	@for name in run dev; do \

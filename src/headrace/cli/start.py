@@ -1,0 +1,122 @@
+"""`headrace start`: a node in the foreground.
+
+Loads the server and no client. When the node is ready it shows a panel: the address, where the data
+lies, three commands to try. Ctrl-C and SIGTERM end it cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headrace
+from headrace.cli import output
+from headrace.cli.failure import Failure
+from headrace.server import main as server_main
+from headrace.server.server import CannotStart, Server
+from headrace.server.settings import load_settings
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+
+@app.command()
+def start(
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the data lies (default: ./headrace-data)."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where clients connect (default: localhost:9092). Port 0 takes a free one.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting. Repeat for more."),
+    ] = [],
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A server.properties file; --set wins over it."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics there.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Let other machines connect, although nothing is encrypted and nobody is asked "
+            "for a password.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
+    ] = False,
+) -> None:
+    """Start a node: a Kafka cluster of one."""
+
+    def show(server: Server) -> None:
+        folder = str(Path(server.settings.log_dir).absolute())
+        if as_json:
+            ready = {"address": server.address, "data": folder, "pid": os.getpid()}
+            said = json.dumps(ready)
+        else:
+            said = panel(welcome(server.address, folder), framed=sys.stdout.isatty())
+        sys.stdout.write(said + "\n")
+        sys.stdout.flush()
+
+    try:
+        settings = load_settings(
+            config_file=config,
+            overrides=set_,
+            data=data,
+            listen=listen,
+            metrics=metrics,
+            insecure=insecure,
+        )
+        server_main.run(settings, show)
+    except CannotStart as refusal:
+        raise Failure(str(refusal)) from refusal
+
+
+def welcome(address: str, folder: str) -> list[str]:
+    return [
+        f"Headrace {headrace.__version__}, a Kafka cluster of one",
+        "",
+        f"address  {address}",
+        f"data     {folder}",
+        "",
+        "Try, in another terminal:",
+        f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}",
+        f"  {_command()} consume greetings --follow{_at(address)}",
+        f"  kcat -C -b {address} -t greetings",
+        "",
+        "Ctrl-C ends it.",
+    ]
+
+
+def _command() -> str:
+    """How the person can call this command: by its name if that is on the PATH."""
+    return "headrace" if shutil.which("headrace") else ".venv/bin/headrace"
+
+
+def _at(address: str) -> str:
+    return "" if address == "localhost:9092" else f" -b {address}"
+
+
+def panel(lines: list[str], *, framed: bool) -> str:
+    """The lines in a box, drawn by hand: loading rich would double the time to start."""
+    width = max(map(len, lines))
+    if not framed or width + 4 > shutil.get_terminal_size().columns:
+        return "\n".join(lines)
+    rule = "─" * (width + 2)
+    inside = "\n".join(f"│ {line:<{width}} │" for line in lines)
+    return f"╭{rule}╮\n{inside}\n╰{rule}╯"

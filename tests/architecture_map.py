@@ -1,0 +1,99 @@
+"""The map in docs/architecture.md: each file of the tree with the first sentence it says of itself.
+
+`make map` writes it, `tests/test_tidy.py` compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = PROJECT / "src" / "headrace"
+DOCUMENT = PROJECT / "docs" / "architecture.md"
+BEGIN = "<!-- map: written by `make map` -->"
+END = "<!-- end of the map -->"
+
+# In the order of the layers, lowest first, then what stands around the node.
+FOLDERS = {
+    "protocol": "THE WIRE: bytes to messages and back; imports nothing of ours but environment",
+    "protocol/codegen": "the generator's parts",
+    "protocol/definitions": "message definitions in JSON, the generator's input",
+    "protocol/messages": "generated codecs, one module per message, all versions",
+    "storage": "ONE PARTITION'S LOG on a Disk, in Kafka's files",
+    "metadata": "WHAT THE CLUSTER KNOWS: records, the immutable image, settings",
+    "metadata/config_definitions": "every setting by name",
+    "consensus": "KRAFT of one voter, pure: the metadata log and its snapshots",
+    "replication": "A PARTITION'S LEADER, pure: who may write, how far readers may see",
+    "serving": "WHAT EVERY REQUEST PASSES: routes, replies in order, purgatory",
+    "controller": "DECIDES CHANGES, as metadata records",
+    "controller/handlers": "one file per API",
+    "broker": "ANSWERS CLIENTS about records",
+    "broker/handlers": "one file per API; __init__.py is the table of contents",
+    "server": "THE ONLY IMPURE PART of a node: sockets, threads, clocks, the disk",
+    "testing": "the real broker in a test's process",
+    "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
+    "cli": "the `headrace` command, one module per command",
+    "cli/checkup": "what the doctor looks at",
+    "cli/dump": "what segment dump shows",
+}
+# Too many and too alike to list: the folder's line is enough.
+NOT_LISTED = ("protocol/definitions", "protocol/messages")
+
+
+def draw() -> str:
+    lines = ["```", "src/headrace/"]
+    top = [path for path in sorted(PACKAGE.glob("*.py")) if path.name != "__init__.py"]
+    lines += [_line(path.name, 1, first_sentence(path)) for path in top]
+    for folder in sorted(_folders(), key=_place):
+        depth = folder.count("/") + 1
+        lines.append(_line(folder.rpartition("/")[2] + "/", depth, FOLDERS.get(folder, "")))
+        if folder not in NOT_LISTED:
+            lines += [
+                _line(path.name, depth + 1, first_sentence(path))
+                for path in sorted((PACKAGE / folder).glob("*.py"))
+                if path.name != "__init__.py"
+            ]
+    return "\n".join([*lines, "```"])
+
+
+def _folders() -> list[str]:
+    found = {
+        str(path.parent.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if path.parent != PACKAGE
+    }
+    return [*found, "protocol/definitions"]
+
+
+def _place(folder: str) -> tuple[int, str]:
+    order = list(FOLDERS)
+    return (order.index(folder) if folder in order else len(order), folder)
+
+
+def _line(name: str, depth: int, words: str) -> str:
+    return f"{'  ' * depth}{name}".ljust(34) + f"  {words}".rstrip()
+
+
+def first_sentence(path: Path) -> str:
+    """What a module says of itself first, without its full stop."""
+    document = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    paragraph = " ".join(document.split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z0-9)`'])[.?](?: |$)", paragraph)[0]
+
+
+def drawn() -> str:
+    """The map as it stands in the document."""
+    text = DOCUMENT.read_text("utf-8")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def write() -> None:
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{draw()}\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,217 @@
+"""The form of the project itself: what people agreed on and would otherwise forget.
+
+The map equals the tree, tables of contents are whole, every module says what it is, links in the
+docs lead somewhere, the commands that docs name exist, locks are locks.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headrace.cli.main import COMMANDS
+from tests import architecture_map
+
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = PROJECT / "src" / "headrace"
+DOCUMENTS = [
+    *PROJECT.glob("*.md"),
+    *(PROJECT / "docs").rglob("*.md"),
+    *(PROJECT / "changelog.d").glob("*.md"),
+]
+MODULES = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("messages", "definitions")]
+HANDLER_FOLDERS = ("broker", "controller")
+
+# A file above this has become the place where one object owns everything: split it by concept.
+LONGEST_FILE_LINES = 500
+VAGUE_NAMES = re.compile(r"(utils?|helpers?|managers?|common|misc|base|core|impl)(\.py)?", re.I)
+
+
+def test_the_map_equals_the_tree() -> None:
+    assert architecture_map.drawn() == architecture_map.draw(), "run `make map`"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(PROJECT))
+        for path in MODULES
+        if path.stat().st_size and not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not silent
+
+
+def test_no_file_is_vague_or_endless() -> None:
+    for path in MODULES:
+        assert not VAGUE_NAMES.fullmatch(path.name), path
+        assert not VAGUE_NAMES.fullmatch(path.parent.name), path
+        assert len(path.read_text("utf-8").splitlines()) <= LONGEST_FILE_LINES, path
+
+
+# ---- every API is in the table of contents, with a header that tells the truth
+
+
+def handler_modules() -> list[ModuleType]:
+    return [
+        import_module(f"headrace.{owner}.handlers.{path.stem}")
+        for owner in HANDLER_FOLDERS
+        for path in sorted((PACKAGE / owner / "handlers").glob("*.py"))
+        if path.stem != "__init__" and hasattr_api(path)
+    ]
+
+
+def hasattr_api(path: Path) -> bool:
+    """Whether a file in handlers/ defines an API; parts shared by handlers may lie there too."""
+    return any(
+        isinstance(line, ast.Assign | ast.AnnAssign) and "API" in ast.dump(line)[:80]
+        for line in ast.parse(path.read_text("utf-8")).body
+    )
+
+
+def table_of_contents() -> list[Any]:
+    tables = (import_module(f"headrace.{owner}.handlers").HANDLERS for owner in HANDLER_FOLDERS)
+    return [api for table in tables for api in table]
+
+
+def test_every_handler_is_in_a_table_of_contents_once() -> None:
+    listed = [api.messages.NAME for api in table_of_contents()]
+    assert len(listed) == len(set(listed))
+    assert {module.API.messages.NAME for module in handler_modules()} == set(listed)
+
+
+def test_every_handlers_header_tells_its_name_and_versions() -> None:
+    for module in handler_modules():
+        api = module.API
+        first, last = api.versions.start, api.versions.stop - 1
+        versions = f"v{first}" if first == last else f"v{first}-{last}"
+        header = (module.__doc__ or "").splitlines()[0]
+        assert header.startswith(f"{api.messages.NAME}, {versions}: "), module.__name__
+
+
+def client_apis() -> set[str]:
+    """Every API in the definitions, by its name."""
+    names = set()
+    for path in (PACKAGE / "protocol" / "messages").glob("*.py"):
+        text = path.read_text("utf-8")
+        if "\nENCODE_REQUEST" in text and (name := re.search(r'^NAME = "(\w+)"', text, re.M)):
+            names.add(name[1])
+    return names
+
+
+def test_what_is_not_served_is_said() -> None:
+    said = (PROJECT / "docs" / "not-supported.md").read_text("utf-8")
+    served = {api.messages.NAME for api in table_of_contents()}
+    unsaid = sorted(name for name in client_apis() - served if not re.search(rf"\b{name}\b", said))
+    assert not unsaid, f"docs/not-supported.md does not name {unsaid}"
+
+
+def test_what_is_served_is_compared_with_apache_kafka() -> None:
+    scripts = "".join(
+        path.read_text("utf-8") for path in (PROJECT / "tests" / "conformance").rglob("*.py")
+    )
+    unmeasured = sorted(
+        api.messages.NAME
+        for api in table_of_contents()
+        if not re.search(rf"\b({api.messages.NAME}|{snake(api.messages.NAME)})\b", scripts)
+    )
+    assert not unmeasured, f"no conformance test names {unmeasured}"
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+# ---- what the docs say exists
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(PROJECT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text("utf-8")):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(PROJECT)))
+def test_commands_in_the_docs_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text("utf-8"), re.M))
+    for words in re.findall(r"(?:`|^|\$ )make ([a-z-]+(?: [a-z-]+)*)(?:`| |$)", text, re.M):
+        assert set(words.split()) <= targets, words
+    for command in re.findall(r"(?:`|^|\| |/)headrace ([a-z-]+)", text, re.M):
+        assert command in COMMANDS, command
+
+
+# ---- a clone stands alone
+
+# Hosts of package registries (each tool's own settings name them) and folders of one machine.
+NOT_OURS = re.compile(
+    r"pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|deb\.debian|crates\.io/api"
+    r"|/home/|/root/|(?<![\w.])/work/"
+)
+TEXT_FILES = (
+    "py",
+    "md",
+    "toml",
+    "txt",
+    "in",
+    "yaml",
+    "yml",
+    "json",
+    "js",
+    "go",
+    "java",
+    "xml",
+    "mod",
+)
+
+
+def project_files() -> list[Path]:
+    said = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
+    return [PROJECT / name for name in said.stdout.splitlines()]
+
+
+def test_no_file_names_a_registry_or_a_place_on_one_machine() -> None:
+    for path in project_files():
+        if path.suffix[1:] in TEXT_FILES and path.is_file() and path != Path(__file__).resolve():
+            found = NOT_OURS.search(path.read_text("utf-8"))
+            assert not found, f"{path}: {found}"
+
+
+# ---- locks
+
+
+def locked(name: str) -> dict[str, str]:
+    text = (PROJECT / "requirements" / f"{name}.txt").read_text("utf-8")
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\$", text, re.M))
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_a_lock_has_versions_and_hashes_and_no_address(name: str) -> None:
+    text = (PROJECT / "requirements" / f"{name}.txt").read_text("utf-8")
+    for block in re.split(r"\n(?=[a-z])", text.strip()):
+        assert re.match(r"[a-z0-9-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", block), block[:80]
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+    assert "--trusted" not in text
+
+
+def test_both_locks_agree() -> None:
+    run, dev = locked("run"), locked("dev")
+    assert run
+    assert run.items() <= dev.items()
+
+
+def test_the_core_dependencies_are_locked() -> None:
+    import tomllib
+
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    assert wanted <= locked("run").keys()
+    assert project["version"] == import_module("headrace").__version__
