@@ -1,0 +1,149 @@
+"""A data folder, and a metadata log and controller on it, as a node would put them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from headrace.consensus.formatting import (
+    METADATA_FOLDER,
+    format_data_folder,
+    new_cluster_records,
+    read_bootstrap,
+)
+from headrace.consensus.metadata_log import MetadataLog, where_to_open
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.controller.brokers import Membership
+from headrace.controller.controller import Controller, ControllerSettings
+from headrace.controller.topics import TopicRules
+from headrace.environment import Now
+from headrace.metadata.image import Endpoint
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.server.real_disk import RealDisk
+from headrace.serving.purgatory import Purgatory
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_log import PartitionLog
+
+DIRECTORY_ID = b"directory-of-1".ljust(16)
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+
+
+def id_source() -> Callable[[], bytes]:
+    numbers = count(1)
+    return lambda: b"id" + next(numbers).to_bytes(14, "big")
+
+
+@dataclass(slots=True)
+class QuorumOfOne:
+    """Starts when made; `stop` is the clean way out, doing nothing is kill -9."""
+
+    folder: Path
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
+    port: int = 9092
+    directory_id: bytes = DIRECTORY_ID
+    segment_bytes: int = 1 << 30
+    new_id: Callable[[], bytes] = field(default_factory=id_source)
+    now: Now = field(default_factory=lambda: Now(1_000, 1_700_000_000_000))
+    disk: RealDisk = field(default_factory=RealDisk)
+    wants_flush: list[Any] = field(default_factory=list)
+    purgatory: Purgatory = field(default_factory=Purgatory)
+    storage: PartitionLog = field(init=False)
+    log: MetadataLog = field(init=False)
+    controller: Controller = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open()
+        self.start()
+        self.flush()
+
+    @property
+    def metadata_folder(self) -> str:
+        return f"{self.folder}/{METADATA_FOLDER}"
+
+    @property
+    def voter(self) -> Voter:
+        point = VoterEndpoint("CONTROLLER", "localhost", self.port + 1)
+        return Voter(self.settings.node_id, self.directory_id, (point,))
+
+    def open(self) -> None:
+        if not self.disk.exists(self.metadata_folder):
+            format_data_folder(
+                self.disk,
+                str(self.folder),
+                voter=self.voter,
+                records=new_cluster_records(),
+                wall_ms=self.now.wall_ms,
+            )
+        start_offset, recovery_point = where_to_open(self.disk, self.metadata_folder)
+        self.storage = PartitionLog.open(
+            OpenFiles(self.disk),
+            self.metadata_folder,
+            LogSettings(retention_ms=-1, segment_bytes=self.segment_bytes),
+            now_wall_ms=self.now.wall_ms,
+            start_offset=start_offset,
+            recovery_point=recovery_point,
+            unwritten=[],
+            wants_flush=[],
+        )
+        self.log = MetadataLog(self.disk, self.metadata_folder, self.storage, voter=self.voter)
+        self.log.load(CLUSTER_ID, self.now.wall_ms)
+
+    def start(self) -> None:
+        self.controller = Controller(
+            self.log,
+            self.settings,
+            new_id=self.new_id,
+            wants_flush=self.wants_flush,
+            wake=self.purgatory.wake,
+        )
+        membership = Membership(
+            node_id=self.settings.node_id,
+            incarnation_id=self.new_id(),
+            controller_incarnation_id=self.new_id(),
+            endpoints=(Endpoint("PLAINTEXT", "localhost", self.port),),
+            controller_endpoints=(Endpoint("CONTROLLER", "localhost", self.port + 1),),
+            log_dirs=(self.directory_id,),
+        )
+        self.controller.start(membership, read_bootstrap(self.disk, str(self.folder)), self.now)
+
+    def flush(self) -> None:
+        """What the server does with the list, on two threads."""
+        for owner in self.wants_flush:
+            flush = owner.flush_target()
+            if flush is not None:
+                flush.run(self.disk)
+            owner.flushed(flush)
+        self.wants_flush.clear()
+        self.purgatory.settle()
+
+    def do_background_work(self) -> None:
+        for work in self.controller.background:
+            work.run()
+            work.finish(None)
+        self.controller.background.clear()
+
+    def create(self, name: str, partitions: int = 1, **settings: str) -> CreateTopicsResponse:
+        configs = [CreatableTopicConfig(key.replace("_", "."), v) for key, v in settings.items()]
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=configs
+        )
+        request = CreateTopicsRequest(topics=[topic])
+        return self.controller.create_topics(request, self.now)
+
+    def stop(self) -> None:
+        self.controller.stop(self.now)
+        self.flush()
+        self.storage.close().run(self.disk)
+
+
+def rules(**fields: Any) -> ControllerSettings:
+    return ControllerSettings(topic_rules=TopicRules(**fields))
