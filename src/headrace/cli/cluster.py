@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.failure import Failure
-from headrace.client.connection import Connection, connection, pairs
+from headrace.cli.key_values import key_values
+from headrace.client.connection import Connection, connection
 from headrace.client.errors import ClientError
 
 CLUSTER_PANEL = "The cluster"
@@ -69,12 +70,10 @@ def cluster_at(
     """The connection that the options describe; what fails inside ends in one sentence."""
     try:
         yield connection(
-            bootstrap=bootstrap, overrides=settings, config_file=config_file, timeout_s=timeout_s
+            bootstrap=bootstrap,
+            overrides=key_values(settings, option="-X"),
+            config_file=config_file,
+            timeout_s=timeout_s,
         )
     except ClientError as failure:
         raise Failure(str(failure)) from failure
-
-
-def settings_from(words: list[str]) -> dict[str, str]:
-    """`--config key=value` options as a dictionary."""
-    return pairs(words, option="--config")

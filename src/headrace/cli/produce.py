@@ -30,7 +30,7 @@ from headrace.cli.cluster import (
     cluster_at,
 )
 from headrace.cli.failure import Failure
-from headrace.client.connection import pairs
+from headrace.cli.key_values import key_values
 from headrace.client.writing import ANY_PARTITION, RecordWriter
 
 app = typer.Typer(add_completion=False, **output.LOOK)
@@ -78,22 +78,22 @@ def produce(
 ) -> None:
     """Write lines to a topic, one record each."""
     started = time.monotonic()
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        headers = [(n, v.encode()) for n, v in pairs(header, option="--header").items()]
-        separator = key_separator.encode() if key_separator else None
-        with (
-            RecordWriter(cluster, topic, compression=compression) as writer,
-            _source(file) as lines,
-            _progress(lines, quiet=as_json) as advance,
-        ):
-            for line in advance(lines):
-                key, value = split_line(line, separator)
-                writer.write(
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=ANY_PARTITION if partition is None else partition,
-                )
+    headers = [(n, v.encode()) for n, v in key_values(header, option="--header").items()]
+    separator = key_separator.encode() if key_separator else None
+    with (
+        cluster_at(bootstrap, x, client_config, timeout) as cluster,
+        RecordWriter(cluster, topic, compression=compression) as writer,
+        _source(file) as lines,
+        _progress(lines, quiet=as_json) as advance,
+    ):
+        for line in advance(lines):
+            key, value = split_line(line, separator)
+            writer.write(
+                value,
+                key=key,
+                headers=headers,
+                partition=ANY_PARTITION if partition is None else partition,
+            )
     seconds = time.monotonic() - started
     if as_json:
         told = {"topic": topic, "records": writer.written, "bytes": writer.bytes_written}

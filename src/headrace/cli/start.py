@@ -18,6 +18,7 @@ import typer
 import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
+from headrace.cli.key_values import key_values
 from headrace.server import main as server_main
 from headrace.server.server import CannotStart, Server
 from headrace.server.settings import load_settings
@@ -76,8 +77,8 @@ def start(
     try:
         settings = load_settings(
             config_file=config,
-            overrides=set_,
-            data=data,
+            overrides=key_values(set_, option="--set"),
+            data=None if data is None else str(data),
             listen=listen,
             metrics=metrics,
             insecure=insecure,

@@ -17,9 +17,9 @@ from headrace.cli.cluster import (
     Json,
     Timeout,
     cluster_at,
-    settings_from,
 )
 from headrace.cli.failure import Failure
+from headrace.cli.key_values import key_values
 from headrace.client import topics as client
 from headrace.client.log_folders import Sizes, sizes_by_partition
 
@@ -156,6 +156,7 @@ def create(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Create a topic."""
+    settings = key_values(config, option="--config")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)
         if if_missing and name in topics.cluster.topics:
@@ -165,7 +166,7 @@ def create(
             name,
             partitions=partitions or client.BROKER_DECIDES,
             replication=replication or client.BROKER_DECIDES,
-            settings=settings_from(config),
+            settings=settings,
         )
     _tell(as_json, {"topic": name, "created": True}, f"Created topic {name}.")
 
@@ -190,8 +191,8 @@ def alter(
     """Change a topic's settings, or give it more partitions."""
     if partitions is None and not config and not unset:
         raise typer.BadParameter("Say what to change: --partitions, --config or --unset.")
+    settings = key_values(config, option="--config")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        settings = settings_from(config)
         topics = client.Topics(cluster)
         if settings or unset:
             topics.change_settings(name, to=settings, remove=unset)

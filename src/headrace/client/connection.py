@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -87,7 +87,7 @@ def _made(make: Callable[[], _Client]) -> _Client:
 def connection(
     *,
     bootstrap: str | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Mapping[str, str] | None = None,
     config_file: Path | None = None,
     timeout_s: float = 10.0,
 ) -> Connection:
@@ -96,7 +96,7 @@ def connection(
         settings.update(read_config_file(config_file))
     if bootstrap:
         settings["bootstrap.servers"] = bootstrap
-    settings.update(pairs(overrides, option="-X"))
+    settings.update(overrides or {})
     return Connection(settings, timeout_s)
 
 
@@ -105,17 +105,13 @@ def read_config_file(path: Path) -> dict[str, str]:
         text = path.read_text("utf-8")
     except OSError as failure:
         raise ClientError(f"Cannot read {path}: {failure.strerror}.") from failure
-    lines = (line.strip() for line in text.splitlines())
-    return pairs((line for line in lines if line and line[0] not in "#!"), option=str(path))
-
-
-def pairs(words: Iterable[str], *, option: str) -> dict[str, str]:
-    """`key=value` words as a dictionary; a later one wins."""
     found = {}
-    for word in words:
-        key, equals, value = word.partition("=")
+    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
+        if not line or line[0] in "#!":
+            continue
+        key, equals, value = line.partition("=")
         if not equals or not key.strip():
-            raise ClientError(f"{option} wants key=value, not {word!r}.")
+            raise ClientError(f"Line {number} of {path} is not of the form key=value.")
         found[key.strip()] = value.strip()
     return found
 

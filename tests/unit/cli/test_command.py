@@ -49,7 +49,14 @@ def test_every_command_has_a_module_and_json(name: str) -> None:
 
 
 def test_wrong_use_ends_with_2_and_says_how() -> None:
-    for words in (["no-such-command"], ["produce"], ["consume", "t", "--from", "nowhere"]):
+    for words in (
+        ["no-such-command"],
+        ["produce"],
+        ["consume", "t", "--from", "nowhere"],
+        ["topics", "list", "-X", "linger.ms"],
+        ["topics", "create", "t", "--config", "=5"],
+        ["produce", "t", "-H", "trace"],
+    ):
         said = headrace(*words)
         assert said.returncode == 2
         assert "Usage:" in said.stderr

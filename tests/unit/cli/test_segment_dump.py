@@ -111,7 +111,7 @@ def test_checkpoints_and_properties(tmp_path: Path) -> None:
     epochs.write_bytes(checkpoints.epochs_to_bytes([(0, 0), (3, 17)]))
     assert [row.values for row in rows(epochs)][1] == {"epoch": 3, "first_offset": 17}
     points = tmp_path / checkpoints.RECOVERY_POINTS
-    points.write_bytes(checkpoints.offsets_to_bytes({checkpoints.Partition("orders", 2): 40}))
+    points.write_bytes(checkpoints.offsets_to_bytes({("orders", 2): 40}))
     assert rows(points)[0].values == {"topic": "orders", "partition": 2, "offset": 40}
     properties = tmp_path / checkpoints.META_PROPERTIES
     properties.write_bytes(checkpoints.properties_to_bytes({"node.id": "1"}))
