@@ -63,4 +63,5 @@ BENCHMARK = Benchmark(
         Row("cpu", "CPU with 5,000 idle connections", "% of a core"),
     ),
     measure,
+    rounds=2,
 )

@@ -62,5 +62,5 @@ BENCHMARK = Benchmark(
         Row("stop", "SIGTERM to the end of the process", "s"),
     ),
     measure,
-    rounds=5,
+    rounds=3,
 )

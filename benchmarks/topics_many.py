@@ -117,4 +117,5 @@ BENCHMARK = Benchmark(
         Row("idle cpu", "incremental fetch, 1,000 idle partitions, broker CPU", "us"),
     ),
     measure,
+    rounds=2,
 )
