@@ -8,9 +8,10 @@ Asks for its log through `Log`, which it owns. Not done here: followers, ISR cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from headrace.environment import File, FileSlice
+from headrace.environment import FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 
@@ -28,9 +29,9 @@ class Log(Protocol):
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None: ...
 
-    def flush_target(self) -> tuple[list[File], int]: ...
+    def flush_target(self, *, everything: bool = False) -> Any: ...
 
-    def flushed(self, offset: int) -> None: ...
+    def flushed(self, flush: Any) -> None: ...
 
 
 class PartitionLeader:
@@ -44,13 +45,21 @@ class PartitionLeader:
         "commits_at_once",
         "waiting",
         "sessions",
-        "flushing",
-        "unflushed_since_ms",
+        "flush_asked",
+        "on_progress",
         "bytes_in",
     )
 
     def __init__(
-        self, topic: str, topic_id: bytes, index: int, log: Any, epoch: int, *, commits_at_once: bool
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Any,
+        epoch: int,
+        *,
+        commits_at_once: bool,
+        on_progress: Callable[[PartitionLeader], None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -61,8 +70,8 @@ class PartitionLeader:
         self.high_watermark: int = log.end_offset
         self.waiting: dict[Any, None] = {}  # requests that hang on this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
-        self.flushing = False  # a flush is under way; the next one takes what came meanwhile
-        self.unflushed_since_ms = -1
+        self.flush_asked = False
+        self.on_progress = on_progress  # the high watermark has moved other than by an append
         self.bytes_in = 0
 
     def append(self, records: memoryview, wall_ms: int) -> tuple[int, int]:
@@ -96,10 +105,14 @@ class PartitionLeader:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def flushed(self, offset: int) -> bool:
-        """A flush reached `offset`; True if the high watermark moved."""
-        self.log.flushed(offset)
-        if self.commits_at_once or offset <= self.high_watermark:
-            return False
-        self.high_watermark = min(offset, self.log.end_offset)
-        return True
+    def flush_target(self) -> Any:
+        """What the disk must have so that all that is appended may be seen; None if it has it."""
+        self.flush_asked = False
+        return self.log.flush_target(everything=True)
+
+    def flushed(self, flush: Any) -> None:
+        self.log.flushed(flush)
+        safe = min(self.log.recovery_point, self.log.end_offset)
+        if not self.commits_at_once and safe > self.high_watermark:
+            self.high_watermark = safe
+            self.on_progress(self)

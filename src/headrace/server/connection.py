@@ -13,8 +13,8 @@ import mmap
 import os
 import socket
 
-from headrace.environment import FileSlice
-from headrace.serving.session import Session
+from headrace.environment import Buffer, FileSlice
+from headrace.serving.session import Piece, Session
 
 # pread + join + send against MSG_MORE + sendfile: equal at 6 KiB, 3x apart at 64 KiB.
 SENDFILE_FROM = 8 * 1024
@@ -105,23 +105,23 @@ class Connection:
         return True
 
 
-def _joined_run(outbox: list[object], start: int) -> tuple[bytes | memoryview, int, bool]:
+def _joined_run(outbox: list[Piece], start: int) -> tuple[Buffer, int, bool]:
     """The next pieces as one run of bytes, how many they were, and whether a sendfile follows."""
-    pieces: list[bytes | memoryview] = []
+    pieces: list[Buffer] = []
     size = 0
     more = False
     at = start
     while at < len(outbox) and size < JOIN_UP_TO:
         piece = outbox[at]
-        if type(piece) is FileSlice:
+        if isinstance(piece, FileSlice):
             if piece.length >= SENDFILE_FROM:
                 more = True
                 break
             pieces.append(piece.file.read(piece.length, piece.position))
             size += piece.length
         else:
-            pieces.append(piece)  # type: ignore[arg-type]
-            size += len(piece)  # type: ignore[arg-type]
+            pieces.append(piece)
+            size += len(piece)
         at += 1
     run = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     return run, at - start, more

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,8 @@ class Flusher:
 
     def finish(self) -> None:
         """On the loop, when `wake_up` is readable."""
-        try:
+        with suppress(BlockingIOError):
             self.wake_up.recv(4096)
-        except BlockingIOError:
-            pass
         while self._finished:
             done, error = self._finished.popleft()
             done(error)
@@ -54,10 +53,8 @@ class Flusher:
 
     def ring(self) -> None:
         """Wake the loop; a full socket means that it is about to wake anyway."""
-        try:
+        with suppress(BlockingIOError):
             self._bell.send(b"!")
-        except BlockingIOError:
-            pass
 
     def _run(self) -> None:
         while (item := self._work.get()) is not None:

@@ -12,9 +12,9 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 
-from headrace.serving.session import Session
 from headrace.server.connection import Connection
 from headrace.server.loop import Loop
+from headrace.serving.session import Session
 
 log = logging.getLogger(__name__)
 

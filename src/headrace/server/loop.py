@@ -13,14 +13,14 @@ import socket
 from collections.abc import Callable
 
 from headrace.environment import Now
-from headrace.serving.api import Refused
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.session import Session
 from headrace.server.clock import Clock
 from headrace.server.connection import Connection
 from headrace.server.poller import Poller
 from headrace.server.timers import Timers
+from headrace.serving.api import Refused
+from headrace.serving.dispatch import Dispatch
+from headrace.serving.purgatory import Purgatory
+from headrace.serving.session import Session
 
 log = logging.getLogger(__name__)
 

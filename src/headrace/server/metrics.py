@@ -98,7 +98,6 @@ class LatencyFamily(Family):
             yield f'{self.name}_count{{api="{api}"}} {total}'
 
 
-
 class MetricsServer:
     """Serves /metrics on a thread; ends with `close`."""
 

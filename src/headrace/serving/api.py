@@ -1,7 +1,6 @@
 """What a request handler is given and what it may answer.
 
-A handler is a plain function `handle(owner, request, call)`; `owner` is the Broker or the Controller.
-It answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
+A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
 Handlers raise `KafkaError` for refusals and never catch anything else.
 """
 
@@ -50,13 +49,15 @@ class Peer(Protocol):
 class Waitable(Protocol):
     """Something a request can wait for; it wakes what hangs on it by `Purgatory.wake`."""
 
-    waiting: dict[Parked, None]  # in order of arrival; a dict so that leaving costs the same for all
+    waiting: dict[
+        Parked, None
+    ]  # in order of arrival; a dict so that leaving costs the same for all
 
 
 class Parked:
-    """A request that waits. It hangs on the things it waits for and is tried again when one changes.
+    """A request that waits: it hangs on things, and is tried again when one of them changes.
 
-    `attempt(expired)` returns the response, or None to go on waiting; with `expired` it must answer.
+    `attempt(expired)` returns the response, or None to wait on; with `expired` it must answer.
     Whoever parks keeps values, not views: the receive buffer is reused after the handler returns.
     """
 

@@ -156,7 +156,9 @@ class Dispatch:
                 at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
             request, _ = route.decode(frame, at)
         except (MalformedMessage, *BROKEN) as malformed:
-            raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+            raise Refused(
+                f"a {route.name} v{route.version} that cannot be read: {malformed}"
+            ) from None
         route.requests += 1
         call = Call(self.now, route.version, frame, session, correlation_id)
         started = self.stopwatch() if self.stopwatch is not None else 0
@@ -238,7 +240,7 @@ class Dispatch:
         raise Refused(f"API {api_key}, which is not served")
 
     def _answer_unknown_api_versions(self, session: Session, correlation_id: int) -> None:
-        """KIP-511: the answer is version 0, says UNSUPPORTED_VERSION and what would be understood."""
+        """KIP-511: the answer is version 0: UNSUPPORTED_VERSION, and what would be understood."""
         route = self.routes[API_VERSIONS_KEY << 16]
         route.requests += 1
         call = Call(self.now, 0, memoryview(b""), session, correlation_id)

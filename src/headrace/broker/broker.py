@@ -1,0 +1,151 @@
+"""The broker's state: what its handlers read and change.
+
+Follows the committed metadata image: `image_changed` opens and deletes partitions. Handlers find
+leaders in `topics`, wake waiting requests by `partition_changed`, and ask for flushes by
+`flush_soon`. No I/O of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.partitions import Partitions
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.topics import Topic, Topics
+from headrace.environment import Now
+from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.protocol.messages.metadata import MetadataResponseTopic
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.purgatory import Purgatory
+
+
+class Endpoint(NamedTuple):
+    """Where clients of one listener find this broker."""
+
+    host: str
+    port: int
+
+
+class ControllerPort(Protocol):
+    """What a broker asks of the controller, wherever it is; answers come when it is committed."""
+
+    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
+        """Make topics with the settings of the broker; those that cannot be made are left out."""
+        ...
+
+    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
+        """`answer(first, count)` with a block of ids that nobody else has."""
+        ...
+
+
+class Broker:
+    __slots__ = (
+        "node_id",
+        "values",
+        "purgatory",
+        "partitions",
+        "topics",
+        "fetch_sessions",
+        "image",
+        "controller",
+        "endpoints",
+        "fetch_max_bytes",
+        "durable",
+        "flushes",
+        "producer_ids",
+        "served",
+        "described",
+        "bytes_out",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        values: Mapping[str, Any],
+        purgatory: Purgatory,
+        partitions: Partitions,
+        *,
+        new_session_id: Callable[[], int],
+        endpoints: dict[str, Endpoint],
+        image: MetadataImage,
+        controller: ControllerPort,
+        flushes: list[Any],
+    ) -> None:
+        self.node_id = node_id
+        self.values = values  # broker settings by Kafka's names, typed
+        self.purgatory = purgatory
+        self.partitions = partitions
+        self.endpoints = endpoints  # by listener name
+        self.image = image
+        self.topics = Topics()
+        self.fetch_sessions = FetchSessions(
+            values["max.incremental.fetch.session.cache.slots"], new_session_id
+        )
+        self.fetch_max_bytes: int = values["fetch.max.bytes"]
+        self.durable: bool = values["headrace.durability"] == "disk"
+        self.controller = controller
+        self.producer_ids = ProducerIds(controller)
+        self.flushes = flushes  # what wants one; taken by the node at the end of a turn
+        self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
+        self.described: dict[str, MetadataResponseTopic] = {}  # of this image, as asked for
+        self.bytes_out = 0
+
+    def partition_changed(self, leader: PartitionLeader) -> None:
+        """Something a fetch or a produce may wait for has happened to this partition."""
+        if leader.waiting:
+            self.purgatory.wake(leader)
+        for session, key in leader.sessions.items():
+            entry = session.entries.get(key)
+            if entry is not None:
+                session.marked[key] = entry
+                if session.waiting:
+                    self.purgatory.wake(session)
+
+    def flush_soon(self, leader: PartitionLeader) -> None:
+        """Readers and acks=all wait for the disk."""
+        if not leader.flush_asked:
+            leader.flush_asked = True
+            self.flushes.append(leader)
+
+    def image_changed(self, image: MetadataImage) -> None:
+        """The controller has committed changes."""
+        before, self.image = self.image, image
+        self.described.clear()
+        if before.topics is not image.topics:
+            for topic_id in before.topics_by_id.keys() - image.topics_by_id.keys():
+                self._remove(self.topics.by_id[topic_id])
+            for topic_id, topic in image.topics_by_id.items():
+                if before.topics_by_id.get(topic_id) is not topic:
+                    self._take_over(topic)
+        if before.configs is not image.configs:
+            for found in self.topics.by_name.values():
+                self.partitions.configure(found.name, [p.log for p in found.leaders], image)
+
+    def _take_over(self, described: TopicImage) -> None:
+        topic = self.topics.by_id.get(described.id)
+        if topic is None:
+            topic = Topic(described.name, described.id)
+            self.topics.add(topic)
+        for index in range(len(topic.leaders), len(described.partitions)):
+            log = self.partitions.open(described, index, self.image)
+            topic.leaders.append(
+                PartitionLeader(
+                    described.name,
+                    described.id,
+                    index,
+                    log,
+                    described.partitions[index].leader_epoch,
+                    commits_at_once=not self.durable,
+                    on_progress=self.partition_changed,
+                )
+            )
+        for leader, partition in zip(topic.leaders, described.partitions, strict=True):
+            leader.epoch = partition.leader_epoch
+
+    def _remove(self, topic: Topic) -> None:
+        self.topics.remove(topic)
+        for leader in topic.leaders:
+            self.partition_changed(leader)  # who waits here learns that the topic is gone
+            self.partitions.delete(leader.topic, leader.index)

@@ -1,0 +1,161 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what changed.
+
+A session looks only at partitions that were *marked*: named in this request, appended to, or found
+with data last time. 1,000 partitions at rest cost nothing. The session is also what a waiting
+incremental fetch hangs on, so that it need not hang on each of its partitions.
+
+Rules: a session id of 0 asks for a new session (epoch 0) or for none (epoch -1); epochs count up
+from 1 and wrap to 1; a full cache gives way only a session that has been idle for two minutes,
+otherwise the newcomer works without one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.replication.partition_leader import PartitionLeader
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+LAST_EPOCH = 2**31 - 1
+EVICT_WHEN_IDLE_MS = 120_000
+
+Key = tuple[str | bytes, int]  # topic name (or id, from version 13), partition
+
+
+class Entry:
+    """One partition of a fetch, in a session or not."""
+
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "index",
+        "leader",
+        "offset",
+        "max_bytes",
+        "leader_epoch",
+        "last_fetched_epoch",
+        "seen_high_watermark",
+        "seen_start_offset",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader: PartitionLeader | None = None
+        self.offset = 0
+        self.max_bytes = 0
+        self.leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.seen_high_watermark = -1  # as last told to the client
+        self.seen_start_offset = -1
+
+    def update(self, wanted: Any) -> None:
+        """Take over what a request says (a generated FetchPartition)."""
+        self.offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+
+class FetchSession:
+    __slots__ = ("id", "by_id", "epoch", "entries", "marked", "waiting", "used_at_ms")
+
+    def __init__(self, session_id: int, *, by_id: bool) -> None:
+        self.id = session_id
+        self.by_id = by_id  # a session speaks in topic ids or in names, not in both
+        self.epoch = 1  # what the next request must carry
+        self.entries: dict[Key, Entry] = {}
+        self.marked: dict[Key, Entry] = {}
+        self.waiting: dict[Any, None] = {}
+        self.used_at_ms = 0
+
+    def add(self, key: Key, entry: Entry) -> None:
+        self.entries[key] = entry
+        self.marked[key] = entry
+
+    def attach(self, key: Key, entry: Entry, leader: PartitionLeader) -> None:
+        """From now on an append at `leader` marks this entry."""
+        if entry.leader is leader:
+            return
+        self.detach(entry)
+        entry.leader = leader
+        leader.sessions[self] = key
+
+    def detach(self, entry: Entry) -> None:
+        if entry.leader is not None:
+            entry.leader.sessions.pop(self, None)
+            entry.leader = None
+
+    def forget(self, key: Key) -> None:
+        entry = self.entries.pop(key, None)
+        self.marked.pop(key, None)
+        if entry is not None:
+            self.detach(entry)
+
+    def close(self) -> None:
+        for entry in self.entries.values():
+            self.detach(entry)
+        self.entries.clear()
+        self.marked.clear()
+
+    def advance(self, now_ms: int) -> None:
+        self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
+        self.used_at_ms = now_ms
+
+
+class FetchSessions:
+    """All sessions of a broker, least recently used first."""
+
+    __slots__ = ("_sessions", "_slots", "_new_id", "evicted")
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._slots = slots
+        self._new_id = new_id  # a random positive 31-bit number
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resume(self, session_id: int, epoch: int, *, by_id: bool, now_ms: int) -> FetchSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._sessions.move_to_end(session_id)
+        session.advance(now_ms)
+        return session
+
+    def open(self, *, by_id: bool, now_ms: int) -> FetchSession | None:
+        """A new session, or None when the cache is full of sessions in use."""
+        if len(self._sessions) >= self._slots and not self._evict_idle(now_ms):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = self._sessions[session_id] = FetchSession(session_id, by_id=by_id)
+        session.used_at_ms = now_ms
+        return session
+
+    def close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _evict_idle(self, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if oldest.waiting or now_ms - oldest.used_at_ms < EVICT_WHEN_IDLE_MS:
+            return False
+        self.close(oldest.id)
+        self.evicted += 1
+        return True

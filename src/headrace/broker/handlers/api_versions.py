@@ -1,0 +1,60 @@
+"""ApiVersions, v0-4: what this broker understands; the first thing every client asks.
+
+A version of the future is answered in version 0 with UNSUPPORTED_VERSION (KIP-511; `dispatch.py`).
+v1 throttle time. v3 flexible body, client software name, features. v4 features may start at 0.
+librdkafka believes the list only if Produce starts at version 0, so it does, as Apache Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.broker.broker import Broker
+from headrace.metadata.features import SUPPORTED_FEATURES
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import api_versions as messages
+from headrace.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from headrace.serving.api import Api, Call
+
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:
+    if call.version >= 3 and request is not None and not names_itself_properly(request):
+        return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+    response = ApiVersionsResponse(
+        ErrorCode.NONE, [ApiVersion(key, low, high) for key, low, high in broker.served]
+    )
+    if call.version >= 3:
+        add_features(response, broker, call.version)
+    return response
+
+
+def names_itself_properly(request: ApiVersionsRequest) -> bool:
+    return bool(
+        SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and SOFTWARE_NAME.fullmatch(request.client_software_version)
+    )
+
+
+def add_features(response: ApiVersionsResponse, broker: Broker, version: int) -> None:
+    image = broker.image
+    # Before version 4 a client could not read a feature whose lowest level is 0.
+    response.supported_features = [
+        SupportedFeatureKey(name, low, high)
+        for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
+        if low > 0 or version >= 4
+    ]
+    response.finalized_features_epoch = image.offset
+    response.finalized_features = [
+        FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())
+    ]
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 5))

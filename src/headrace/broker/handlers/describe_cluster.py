@@ -1,0 +1,49 @@
+"""DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
+
+v1 endpoint type (brokers or controllers; KIP-919). v2 fenced brokers (KIP-1073).
+Not done: authorized operations; the controller has no listener of its own yet.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import describe_cluster as messages
+from headrace.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from headrace.serving.api import Api, Call
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return wrong_endpoint(request.endpoint_type)
+    endpoint = broker.endpoints[call.session.listener]
+    response = DescribeClusterResponse()
+    response.cluster_id = broker.image.cluster_id
+    response.controller_id = broker.node_id
+    response.brokers = [
+        DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
+        for node_id, found in broker.image.brokers.items()
+        if request.include_fenced_brokers or not found.fenced
+    ]
+    return response
+
+
+def wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
+    response = DescribeClusterResponse()
+    if endpoint_type == CONTROLLERS:
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        response.error_message = "This is a broker's listener; controllers do not answer here."
+    else:
+        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = f"Endpoint type {endpoint_type} is not known."
+    return response
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 3))

@@ -1,0 +1,50 @@
+"""DescribeProducers, v0: who has written to a partition with an identity (KIP-664)."""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import describe_producers as messages
+from headrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Api, Call
+
+
+def handle(
+    broker: Broker, request: DescribeProducersRequest, call: Call
+) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for index in topic.partition_indexes:
+            try:
+                leader = broker.topics.leader(topic.name, index)
+                answer = PartitionResponse(index, ErrorCode.NONE, None, active_producers(leader))
+            except KafkaError as refusal:
+                answer = PartitionResponse(index, refusal.code, refusal.message)
+            answers.append(answer)
+        topics.append(TopicResponse(topic.name, answers))
+    return DescribeProducersResponse(0, topics)
+
+
+def active_producers(leader: PartitionLeader) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_first_offset,
+        )
+        for producer_id, producer in leader.log.producers.producers.items()
+    ]
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1))

@@ -1,0 +1,90 @@
+"""DescribeTopicPartitions, v0: topics and partitions in pages (KIP-966).
+
+Topics come sorted by name; an empty list asks for all. At most `response_partition_limit`
+partitions a page (2,000 at most); the cursor says where the next page begins.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.metadata.image import PartitionImage
+from headrace.metadata.topic_names import INTERNAL_TOPICS
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import describe_topic_partitions as messages
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from headrace.protocol.primitives import ZERO_ID
+from headrace.serving.api import Api, Call
+
+MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
+
+
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
+) -> DescribeTopicPartitionsResponse:
+    names = sorted({topic.name for topic in request.topics} or broker.image.topics)
+    first_topic, first_partition = "", 0
+    if request.cursor is not None:
+        first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
+        if first_partition < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+    left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if name < first_topic:
+            continue
+        start = first_partition if name == first_topic else 0
+        topic = describe(broker, name, start, left)
+        left -= len(topic.partitions)
+        response.topics.append(topic)
+        found = broker.image.topics.get(name)
+        if found is not None and start + len(topic.partitions) < len(found.partitions):
+            response.next_cursor = Cursor(name, start + len(topic.partitions))
+            break
+        if left <= 0 and name != names[-1]:
+            response.next_cursor = Cursor(names[names.index(name) + 1], 0)
+            break
+    return response
+
+
+def describe(
+    broker: Broker, name: str, start: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    found = broker.image.topics.get(name)
+    if found is None:
+        return DescribeTopicPartitionsResponseTopic(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_ID
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE,
+        name,
+        found.id,
+        name in INTERNAL_TOPICS,
+        [
+            describe_partition(index, found.partitions[index])
+            for index in range(start, min(start + limit, len(found.partitions)))
+        ],
+    )
+
+
+def describe_partition(
+    index: int, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        ErrorCode.NONE,
+        index,
+        partition.leader,
+        partition.leader_epoch,
+        list(partition.replicas),
+        list(partition.isr),
+        [],
+        [],
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1))

@@ -1,0 +1,290 @@
+"""Fetch, v4-18: records of partitions, from the page cache to the socket.
+
+Answers with slices of files, never with bytes. Waits up to max_wait for min_bytes; answers at once
+when a partition refuses. The first batch is returned even if it is larger than every limit
+(KIP-74), so that nobody gets stuck. Incremental sessions (KIP-227) are in `fetch_sessions.py`.
+v5 log start offset. v7 sessions. v9 leader epoch (KIP-320). v11 closest replica (KIP-392). v12
+diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints. v17 directory id.
+v18 high watermark in the request (KIP-1166). Not done: followers, read_committed, throttling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.broker.broker import Broker
+from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Entry, FetchSession, Key
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import fetch as messages
+from headrace.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Api, Call, Parked
+
+NONE = ErrorCode.NONE
+FIRST_VERSION_WITH_IDS = 13
+READ_COMMITTED = 1
+NO_RECORDS = b""
+
+
+def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
+    now_ms = call.now.monotonic_ms
+    replica = request.replica_state
+    if request.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
+        return refuse_replica(request)
+    try:
+        session, incremental = find_session(broker, request, by_id=by_id, now_ms=now_ms)
+    except KafkaError as refusal:
+        return FetchResponse(error_code=refusal.code)
+    entries = named_entries(request, session, by_id=by_id)
+    fetch = Fetch(broker, request, session, entries, by_id=by_id, incremental=incremental)
+    fetch.read()
+    if fetch.is_enough() or request.max_wait_ms <= 0:
+        return fetch.response()
+    return Parked(
+        fetch.attempt,
+        deadline_ms=now_ms + request.max_wait_ms,
+        hangs_on=[session] if session is not None else fetch.leaders(),
+        mutes=True,
+    )
+
+
+def find_session(
+    broker: Broker, request: FetchRequest, *, by_id: bool, now_ms: int
+) -> tuple[FetchSession | None, bool]:
+    """The session of this request, and whether its answer names only what changed."""
+    epoch = request.session_epoch
+    sessions = broker.fetch_sessions
+    if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return sessions.resume(request.session_id, epoch, by_id=by_id, now_ms=now_ms), True
+    if request.session_id != 0:
+        sessions.close(request.session_id)
+    if epoch == INITIAL_EPOCH:
+        return sessions.open(by_id=by_id, now_ms=now_ms), False
+    return None, False
+
+
+def named_entries(
+    request: FetchRequest, session: FetchSession | None, *, by_id: bool
+) -> dict[Key, Entry]:
+    """What the request names, taken over into the session if there is one."""
+    known = session.entries if session is not None else {}
+    entries: dict[Key, Entry] = {}
+    for topic in request.topics:
+        name_or_id = topic.topic_id if by_id else topic.topic
+        for wanted in topic.partitions:
+            key = (name_or_id, wanted.partition)
+            entry = known.get(key) or Entry(topic.topic, topic.topic_id, wanted.partition)
+            entry.update(wanted)
+            entries[key] = entry
+            if session is not None:
+                session.add(key, entry)
+    if session is None:
+        return entries
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            session.forget((forgotten.topic_id if by_id else forgotten.topic, index))
+    return session.marked
+
+
+class Fetch:
+    """One fetch while it lasts: read, and read again when something it waits for has changed."""
+
+    __slots__ = (
+        "broker",
+        "session",
+        "entries",
+        "by_id",
+        "incremental",
+        "min_bytes",
+        "max_bytes",
+        "committed",
+        "answers",
+        "total_bytes",
+        "has_error",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        session: FetchSession | None,
+        entries: dict[Key, Entry],
+        *,
+        by_id: bool,
+        incremental: bool,
+    ) -> None:
+        self.broker = broker
+        self.session = session
+        self.entries = entries
+        self.by_id = by_id
+        self.incremental = incremental
+        self.min_bytes = request.min_bytes
+        self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.answers: list[tuple[Entry, PartitionData]] = []
+        self.total_bytes = 0
+        self.has_error = False
+
+    def attempt(self, expired: bool) -> FetchResponse | None:
+        self.read()
+        return self.response() if expired or self.is_enough() else None
+
+    def is_enough(self) -> bool:
+        return self.total_bytes >= self.min_bytes or self.has_error or not self.entries_in_all()
+
+    def entries_in_all(self) -> dict[Key, Entry]:
+        return self.session.entries if self.session is not None else self.entries
+
+    def leaders(self) -> list[PartitionLeader]:
+        return [entry.leader for entry in self.entries.values() if entry.leader is not None]
+
+    def read(self) -> None:
+        self.answers = []
+        self.total_bytes = 0
+        self.has_error = False
+        idle: list[Key] = []
+        for key, entry in self.entries.items():
+            answer = self.read_one(key, entry)
+            if answer.error_code != NONE or answer.diverging_epoch is not None:
+                self.has_error = True
+            elif not answer.records:
+                assert entry.leader is not None
+                if self.incremental and not self.says_something_new(entry, answer):
+                    # A partition passed over because the answer was full stays marked.
+                    if entry.offset >= entry.leader.high_watermark:
+                        idle.append(key)
+                    continue
+            self.answers.append((entry, answer))
+        for key in idle:
+            del self.entries[key]
+
+    def read_one(self, key: Key, entry: Entry) -> PartitionData:
+        try:
+            leader = self.find_leader(key, entry)
+            leader.require_epoch(entry.leader_epoch)
+            if entry.last_fetched_epoch >= 0 and (diverging := self.find_divergence(entry, leader)):
+                return PartitionData(
+                    entry.index,
+                    NONE,
+                    leader.high_watermark,
+                    leader.last_stable_offset(),
+                    leader.log.start_offset,
+                    diverging,
+                    records=NO_RECORDS,
+                )
+            left = self.max_bytes - self.total_bytes
+            first = self.total_bytes == 0
+            records = None
+            if first or left > 0:
+                records = leader.read(
+                    entry.offset,
+                    min(entry.max_bytes, left),
+                    committed=self.committed,
+                    at_least_one=first,
+                )
+        except KafkaError as refusal:
+            return PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
+        if records is not None:
+            self.total_bytes += records.length
+        answer = PartitionData(
+            entry.index,
+            NONE,
+            leader.high_watermark,
+            leader.last_stable_offset(),
+            leader.log.start_offset,
+        )
+        answer.aborted_transactions = [] if self.committed else None
+        answer.records = NO_RECORDS if records is None else records
+        return answer
+
+    def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
+        topics = self.broker.topics
+        leader = (
+            topics.leader_by_id(entry.topic_id, entry.index)
+            if self.by_id
+            else topics.leader(entry.topic, entry.index)
+        )
+        if self.session is not None:
+            self.session.attach(key, entry, leader)
+        else:
+            entry.leader = leader
+        return leader
+
+    @staticmethod
+    def find_divergence(entry: Entry, leader: PartitionLeader) -> EpochEndOffset | None:
+        """The reader's last record is not in this log: say where the two part (KIP-595)."""
+        epoch, end_offset = leader.log.offset_for_epoch(entry.last_fetched_epoch)
+        if epoch == -1:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
+            return EpochEndOffset(epoch, end_offset)
+        return None
+
+    @staticmethod
+    def says_something_new(entry: Entry, answer: PartitionData) -> bool:
+        return (
+            answer.high_watermark != entry.seen_high_watermark
+            or answer.log_start_offset != entry.seen_start_offset
+        )
+
+    def response(self) -> FetchResponse:
+        response = FetchResponse(0, NONE, self.session.id if self.session is not None else 0)
+        response.responses = group_by_topic(self.answers)
+        self.broker.bytes_out += self.total_bytes
+        if self.session is not None:
+            self.remember()
+        return response
+
+    def remember(self) -> None:
+        """Note what the client now knows; who got records goes to the end of the line."""
+        assert self.session is not None
+        for entry, answer in self.answers:
+            entry.seen_high_watermark = answer.high_watermark
+            entry.seen_start_offset = answer.log_start_offset
+            if answer.records:
+                key = (entry.topic_id if self.by_id else entry.topic, entry.index)
+                self.session.marked[key] = self.session.marked.pop(key, entry)
+
+
+def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[FetchableTopicResponse]:
+    """Neighbours of one topic share an element, in the order in which they were read."""
+    topics: list[FetchableTopicResponse] = []
+    last: FetchableTopicResponse | None = None
+    for entry, answer in answers:
+        if last is None or last.topic != entry.topic or last.topic_id != entry.topic_id:
+            last = FetchableTopicResponse(entry.topic, entry.topic_id)
+            topics.append(last)
+        last.partitions.append(answer)
+    return topics
+
+
+def refuse_replica(request: FetchRequest) -> FetchResponse:
+    """No other broker is a replica of ours: whoever says so is mistaken or an impostor."""
+    response = FetchResponse()
+    response.responses = [
+        FetchableTopicResponse(
+            topic.topic,
+            topic.topic_id,
+            [
+                PartitionData(
+                    wanted.partition,
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    -1,
+                    records=NO_RECORDS,
+                )
+                for wanted in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return response
+
+
+API = Api(messages=messages, handle=handle, versions=range(4, 19))

@@ -1,0 +1,86 @@
+"""ListOffsets, v1-11: the first, last, or first-after-a-time offset of partitions.
+
+Special times: -1 the end that readers see, -2 the start, -3 the record with the largest timestamp
+(v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9, there
+is none: no offset), -6 the first offset not yet in tiered storage (v11: the start).
+v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Not done: tiered storage.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import list_offsets as messages
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Api, Call
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+READ_COMMITTED = 1
+ALLOWED_FROM_VERSION = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+NOTHING: Found = (-1, -1, -1)
+
+
+def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        asked = [part.partition_index for part in topic.partitions]
+        answers = []
+        for part in topic.partitions:
+            try:
+                if asked.count(part.partition_index) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                leader = broker.topics.leader(topic.name, part.partition_index)
+                found = find(leader, part, committed=committed, version=call.version)
+            except KafkaError as refusal:
+                answers.append(ListOffsetsPartitionResponse(part.partition_index, refusal.code))
+                continue
+            answers.append(
+                ListOffsetsPartitionResponse(part.partition_index, ErrorCode.NONE, *found)
+            )
+        topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    return ListOffsetsResponse(0, topics)
+
+
+def find(
+    leader: PartitionLeader, part: ListOffsetsPartition, *, committed: bool, version: int
+) -> Found:
+    time = part.timestamp
+    if version < ALLOWED_FROM_VERSION.get(time, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    leader.require_epoch(part.current_leader_epoch)
+    log = leader.log
+    if time == LATEST:
+        end = leader.last_stable_offset() if committed else leader.high_watermark
+        return -1, end, leader.epoch
+    if time in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+        return -1, log.start_offset, log.epochs.epoch_of(log.start_offset)
+    if time == LATEST_TIERED:
+        return NOTHING
+    found = log.offset_of_max_timestamp() if time == MAX_TIMESTAMP else log.offset_for_time(time)
+    if found is None or found[1] >= leader.high_watermark:
+        return NOTHING
+    timestamp, offset, epoch = found
+    return timestamp, offset, epoch
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 12))

@@ -1,0 +1,120 @@
+"""Produce, v3-13: records of a client become part of partitions.
+
+A partition that refuses does not touch its neighbours in the request. acks=0 is never answered, not
+even with an error: the connection is closed instead, as Apache Kafka does, so that the client
+looks the leader up again. acks=all answers when the high watermark has passed the records.
+v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible. v10 current leader
+(KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
+Not done: transactions, throttling.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import produce as messages
+from headrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Api, Call, Parked, Refused
+
+ALL = -1
+NONE = ErrorCode.NONE
+FIRST_VERSION_WITH_IDS = 13
+
+# A record the leader has appended and the high watermark has not reached yet.
+Waiting = tuple[PartitionLeader, int, PartitionProduceResponse]
+
+
+def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | Parked | None:
+    acks = request.acks
+    if acks not in (ALL, 0, 1):
+        return refuse_all(request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
+    wall_ms = call.now.wall_ms
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
+    responses: list[TopicProduceResponse] = []
+    waiting: list[Waiting] = []
+    for data in request.topic_data:
+        topic = (
+            broker.topics.by_id.get(data.topic_id)
+            if by_id
+            else broker.topics.by_name.get(data.name)
+        )
+        answers: list[PartitionProduceResponse] = []
+        for part in data.partition_data:
+            try:
+                if topic is None:
+                    raise unknown_topic(by_id)
+                leader = topic.leader(part.index)
+                if part.records is None:
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
+                base_offset, append_time = leader.append(part.records, wall_ms)
+            except KafkaError as refusal:
+                answers.append(refused(part.index, refusal))
+                continue
+            answer = PartitionProduceResponse(
+                part.index, NONE, base_offset, append_time, leader.log.start_offset
+            )
+            answers.append(answer)
+            if leader.waiting or leader.sessions:
+                broker.partition_changed(leader)
+            if not leader.commits_at_once:
+                broker.flush_soon(leader)
+                if acks == ALL and leader.high_watermark < leader.log.end_offset:
+                    waiting.append((leader, leader.log.end_offset, answer))
+        responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
+    if acks == 0:
+        close_if_refused(responses)
+        return None
+    response = ProduceResponse(responses)
+    if waiting:
+        return park(response, waiting, call.now.monotonic_ms + request.timeout_ms)
+    return response
+
+
+def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) -> Parked:
+    def attempt(expired: bool) -> ProduceResponse | None:
+        late = [w for w in waiting if w[0].high_watermark < w[1]]
+        if late and not expired:
+            return None
+        for _, _, answer in late:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        return response
+
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
+
+
+def unknown_topic(by_id: bool) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def refused(index: int, refusal: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, refusal.code, -1, -1, -1, [], refusal.message)
+
+
+def refuse_all(request: ProduceRequest, refusal: KafkaError) -> ProduceResponse | None:
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                data.name,
+                data.topic_id,
+                [refused(part.index, refusal) for part in data.partition_data],
+            )
+            for data in request.topic_data
+        ]
+    )
+
+
+def close_if_refused(responses: list[TopicProduceResponse]) -> None:
+    codes = {part.error_code for data in responses for part in data.partition_responses} - {NONE}
+    if codes:
+        names = ", ".join(sorted(f"error {code}" for code in codes))
+        raise Refused(f"a Produce with acks=0 that was refused: {names}")
+
+
+API = Api(messages=messages, handle=handle, versions=range(3, 14), advertised_from=0)

@@ -1,0 +1,176 @@
+"""The logs of this node's partitions: opened as the image says, with the settings it says.
+
+Between the broker, which knows topics, and `storage/`, which knows folders. Files that are done
+with wait out `file.delete.delay.ms` and are then removed elsewhere than on the loop, as are the
+checkpoints written (`due_work`, `checkpoint_work`). Folders that no topic of the image owns are
+put aside, never deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any
+
+from headrace.environment import Disk, Now
+from headrace.metadata import configs
+from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.storage import checkpoints
+from headrace.storage.log_folder import LogFolder
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+METADATA_SEGMENT_BYTES = 1 << 30
+# The controller's own records are never refused for their size: a batch has up to 10,000 of them.
+METADATA_BATCH_BYTES = 64 << 20
+
+
+class Partitions:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        given: Mapping[str, str],
+        values: Mapping[str, Any],
+        now: Now,
+        *,
+        randomness: Callable[[int], bytes],
+        unwritten: list[Any],
+        flushes: list[Any],
+        open_files: int,
+        space: Callable[[], tuple[int, int]],
+    ) -> None:
+        self.folder = folder
+        self.space = space  # bytes of the volume in all, and free for us
+        self._disk = disk
+        self._given = given
+        self._values = values
+        self._now = now
+        self._randomness = randomness
+        self._unwritten = unwritten
+        self._flushes = flushes
+        self._open_files = OpenFiles(disk, open_files)
+        self._logs = LogFolder(self._open_files, folder, unwritten=unwritten, wants_flush=flushes)
+        self._removals: list[tuple[int, str]] = []  # monotonic time, path
+        self._defaults: tuple[Any, dict[str, Any]] = (None, {})  # of one image's configs
+
+    # Start
+
+    def open_metadata_log(self, name: str) -> PartitionLog:
+        """Lies in the same folder, belongs to the quorum."""
+        settings = LogSettings(
+            segment_bytes=METADATA_SEGMENT_BYTES, max_message_bytes=METADATA_BATCH_BYTES
+        )
+        return PartitionLog.open(
+            self._open_files,
+            f"{self.folder}/{name}",
+            settings,
+            now_wall_ms=self._now.wall_ms,
+            clean=self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}"),
+            unwritten=self._unwritten,
+            wants_flush=self._flushes,
+        )
+
+    def load(self, image: MetadataImage) -> None:
+        """Find the logs again and put aside those that no topic of the image owns."""
+        self._logs.load(lambda topic: self._settings_of(topic, image), wall_ms=self._now.wall_ms)
+        for topic, index in list(self._logs.logs):
+            known = image.topics.get(topic)
+            found_id = self._logs.topic_ids.get((topic, index))
+            if known is None or found_id not in (None, known.id):
+                renamed = self._logs.put_aside_stray(topic, index, self._randomness(16).hex())
+                log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
+
+    # What the broker asks for
+
+    def open(self, topic: TopicImage, index: int, image: MetadataImage) -> PartitionLog:
+        """The log of a partition, made if it is new."""
+        found = self._logs.logs.get((topic.name, index))
+        if found is None:
+            return self._logs.create(
+                topic.name,
+                index,
+                topic.id,
+                self._settings_of(topic.name, image),
+                wall_ms=self._now.wall_ms,
+            )
+        if (topic.name, index) not in self._logs.topic_ids:
+            self._logs.assign_topic_id(topic.name, index, topic.id)
+        return found
+
+    def configure(self, topic: str, logs: list[PartitionLog], image: MetadataImage) -> None:
+        settings = self._settings_of(topic, image)
+        for each in logs:
+            each.settings = settings
+
+    def delete(self, topic: str, index: int) -> None:
+        settings = self._logs.logs[topic, index].settings
+        renamed = self._logs.delete(topic, index, self._randomness(16).hex())
+        self._remove_later([renamed], settings.file_delete_delay_ms)
+
+    def delete_before(self, found: PartitionLog, offset: int) -> None:
+        found.delete_records_before(offset)
+        self.apply_retention(found, found.end_offset)
+
+    def apply_retention(self, found: PartitionLog, high_watermark: int) -> None:
+        removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
+        self._remove_later(removed, found.settings.file_delete_delay_ms)
+
+    def due_flushes(self, now_ms: int) -> Iterator[PartitionLog]:
+        """Logs whose `flush.ms` is over."""
+        for found in self._logs.logs.values():
+            if found.recovery_point == found.end_offset:
+                found.last_flush_ms = now_ms
+            elif now_ms - found.last_flush_ms >= found.settings.flush_ms:
+                found.last_flush_ms = now_ms
+                yield found
+
+    def expire_producers(self) -> None:
+        for found in self._logs.logs.values():
+            found.producers.expire(self._now.wall_ms, found.settings.producer_id_expiration_ms)
+
+    # Work for another thread
+
+    def due_work(self) -> list[Callable[[], None]]:
+        """Files whose time has come."""
+        due = []
+        while self._removals and self._removals[0][0] <= self._now.monotonic_ms:
+            due.append(heappop(self._removals)[1])
+        if not due:
+            return []
+
+        def remove() -> None:
+            for path in due:
+                if path.endswith("-delete"):
+                    self._disk.remove_folder(path)
+                else:
+                    self._disk.remove(path)
+
+        return [remove]
+
+    def checkpoint_work(self, high_watermarks: dict[tuple[str, int], int]) -> Callable[[], None]:
+        files = self._logs.checkpoints(high_watermarks)
+
+        def write() -> None:
+            for path, data in files:
+                self._disk.write_file(path, [data])
+
+        return write
+
+    def close(self, broker_epoch: int, high_watermarks: dict[tuple[str, int], int]) -> None:
+        """A clean end; waits for the disk."""
+        self._logs.close(broker_epoch=broker_epoch, high_watermarks=high_watermarks)
+
+    def _remove_later(self, paths: list[str], delay_ms: int) -> None:
+        for path in paths:
+            heappush(self._removals, (self._now.monotonic_ms + delay_ms, path))
+
+    def _settings_of(self, topic: str, image: MetadataImage) -> LogSettings:
+        if self._defaults[0] is not image.configs:
+            self._defaults = image.configs, configs.topic_defaults(self._given, image.configs)
+        values = configs.topic_values(self._given, image.configs, topic, self._defaults[1])
+        return LogSettings(**configs.log_settings(values, self._values))

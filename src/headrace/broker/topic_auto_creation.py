@@ -1,0 +1,35 @@
+"""Topics made by being asked for, if both the client and the broker's settings allow it.
+
+Internal topics are made by their coordinators, never here; a name that is not legal is not tried.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.metadata.topic_names import INTERNAL_TOPICS, require_legal
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.primitives import ZERO_ID
+
+
+def is_legal(name: str) -> bool:
+    try:
+        require_legal(name)
+    except KafkaError:
+        return False
+    return True
+
+
+def missing_topics(broker: Broker, request: MetadataRequest) -> list[str]:
+    """The names that are to be created before this request is answered."""
+    if not request.allow_auto_topic_creation or not broker.values["auto.create.topics.enable"]:
+        return []
+    return [
+        topic.name
+        for topic in request.topics or ()
+        if topic.name is not None
+        and topic.topic_id == ZERO_ID
+        and topic.name not in broker.image.topics
+        and topic.name not in INTERNAL_TOPICS
+        and is_legal(topic.name)
+    ]

@@ -1,0 +1,53 @@
+"""The partitions this broker leads, by name and by id.
+
+Two dictionaries and a list per topic: the look-up of every produce and fetch. Kept equal to the
+committed metadata image by `broker.py`; nothing else changes it.
+"""
+
+from __future__ import annotations
+
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.replication.partition_leader import PartitionLeader
+
+
+class Topic:
+    __slots__ = ("name", "id", "leaders")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.id = topic_id
+        self.leaders: list[PartitionLeader] = []
+
+    def leader(self, index: int) -> PartitionLeader:
+        if 0 <= index < len(self.leaders):
+            return self.leaders[index]
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class Topics:
+    __slots__ = ("by_name", "by_id")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+
+    def add(self, topic: Topic) -> None:
+        self.by_name[topic.name] = topic
+        self.by_id[topic.id] = topic
+
+    def remove(self, topic: Topic) -> None:
+        self.by_id.pop(topic.id, None)
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+
+    def leader(self, name: str, index: int) -> PartitionLeader:
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.leader(index)
+
+    def leader_by_id(self, topic_id: bytes, index: int) -> PartitionLeader:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic.leader(index)

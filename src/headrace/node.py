@@ -1,0 +1,378 @@
+"""One node: controller and broker wired together behind one door.
+
+A KRaft cluster of one. The node owns no socket, thread or clock: `server/` gives it bytes through
+`dispatch`, calls `end_turn` before replies leave, runs what the node submits on another thread, and
+calls the `timers`. Whatever a reply promises is written before `end_turn` returns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.broker.broker import Broker, Endpoint
+from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
+from headrace.broker.identity import read_identity, write_identity
+from headrace.broker.partitions import Partitions
+from headrace.consensus.formatting import (
+    METADATA_FOLDER,
+    format_data_folder,
+    new_cluster_records,
+    read_bootstrap,
+)
+from headrace.consensus.metadata_log import MetadataLog
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.controller.brokers import Membership
+from headrace.controller.controller import Controller, ControllerSettings
+from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from headrace.controller.topics import EffectiveConfig, TopicRules
+from headrace.environment import Disk, Now
+from headrace.metadata import configs
+from headrace.metadata.image import Endpoint as AdvertisedEndpoint
+from headrace.metadata.image import MetadataImage
+from headrace.protocol import uuids
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.serving.api import Api, Parked
+from headrace.serving.dispatch import Dispatch, Route
+from headrace.serving.purgatory import Purgatory
+from headrace.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
+
+# Answered on a controller's own listener only, and there is none yet.
+NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
+
+
+@dataclass(slots=True)
+class NodeSettings:
+    node_id: int
+    folder: str
+    values: Mapping[str, Any]  # broker settings by Kafka's names, typed
+    given: Mapping[str, str]  # those that were set, as text
+    endpoints: dict[str, Endpoint]  # what clients of each listener are told
+    controller_endpoint: VoterEndpoint
+    open_files: int  # how many segments may be open at a time
+
+
+class ControllerAtHand:
+    """The controller in the same process, as the broker sees it."""
+
+    def __init__(self, controller: Controller, node_id: int) -> None:
+        self._controller = controller
+        self._node_id = node_id
+
+    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
+        topics = [
+            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
+        ]
+        self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
+        return self._when_committed(answer, now)
+
+    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
+        controller = self._controller
+        block = controller.allocate_producer_ids(self._node_id, controller.broker_epoch, now)
+        return self._when_committed(lambda: answer(block.first, block.size), now)
+
+    def _when_committed(self, answer: Callable[[], Any], now: Now) -> Any:
+        committed = self._controller.commit((), True, now)
+        if not isinstance(committed, Parked):
+            return answer()
+        attempt = committed.attempt
+        committed.attempt = lambda expired: None if attempt(expired) is None else answer()
+        return committed
+
+
+class FlushOfEverything:
+    """A log whose active segment is to be flushed too."""
+
+    def __init__(self, found: PartitionLog) -> None:
+        self._log = found
+        self.flushed = found.flushed
+
+    def flush_target(self) -> Any:
+        return self._log.flush_target(everything=True)
+
+
+class Node:
+    def __init__(
+        self,
+        disk: Disk,
+        settings: NodeSettings,
+        now: Now,
+        *,
+        randomness: Callable[[int], bytes],
+        submit: Submit,
+        space: Callable[[], tuple[int, int]],
+        stopwatch: Callable[[], int] | None = None,
+    ) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.now = now  # both clocks; the loop sets them once per turn
+        self.purgatory = Purgatory()
+        self.failure: OSError | None = None  # the disk is not to be trusted any more
+        self.stopped = False
+        self._leaving = False
+        self._submit = submit
+        self._unwritten: list[Any] = []
+        self._flushes: list[Any] = []
+        self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
+        self._randomness = randomness
+        self.partitions = Partitions(
+            disk,
+            settings.folder,
+            settings.given,
+            settings.values,
+            now,
+            randomness=randomness,
+            unwritten=self._unwritten,
+            flushes=self._flushes,
+            open_files=settings.open_files,
+            space=space,
+        )
+        self.controller = self._open_controller()
+        self.broker = self._open_broker()
+        self.controller.on_committed.append(self.broker.image_changed)
+        routes = [
+            Route(api, version, self.controller if api.owner == "controller" else self.broker)
+            for api in self._apis()
+            for version in api.versions
+        ]
+        self.dispatch = Dispatch(
+            routes,
+            self.purgatory,
+            now,
+            max_frame=settings.values["socket.request.max.bytes"],
+            stopwatch=stopwatch,
+        )
+        self._join_cluster()
+
+    @property
+    def ready(self) -> bool:
+        """Everything this start has written to the metadata log is committed."""
+        return self.controller.committed_image.offset >= self._joined_at
+
+    def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        values = self.settings.values
+        yield values["log.retention.check.interval.ms"], self._apply_retention
+        yield values["log.flush.offset.checkpoint.interval.ms"], self._checkpoint
+        yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
+        yield 1_000, self._every_second
+
+    def end_turn(self) -> bool:
+        """Before replies leave. False: the disk refused what some of them promise."""
+        kept = self._write_pending() if self._unwritten else True
+        if self._flushes:
+            self._submit_flushes()
+        if self.controller.background:
+            work, self.controller.background = self.controller.background, []
+            for snapshot in work:
+                self._submit(snapshot.run, snapshot.finish)
+        return kept
+
+    def stop(self) -> None:
+        """Leave the cluster, then close the logs; `stopped` says when it is done."""
+        self.controller.stop(self.now)
+        last = self.controller.image.offset
+
+        def leave(image: MetadataImage) -> None:
+            if image.offset >= last and not self._leaving:
+                self._leaving = True
+                self._close_logs()
+
+        self.controller.on_committed.append(leave)
+        self.end_turn()
+
+    # Wiring
+
+    def _apis(self) -> list[Api]:
+        apis = (*BROKER_HANDLERS, *CONTROLLER_HANDLERS)
+        return [api for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
+
+    def _open_controller(self) -> Controller:
+        settings = self.settings
+        identity = read_identity(self.disk, settings.folder, settings.node_id, self._randomness)
+        voter = Voter(
+            settings.node_id, identity.directory_id, endpoints=(settings.controller_endpoint,)
+        )
+        if identity.is_new:
+            format_data_folder(
+                self.disk,
+                settings.folder,
+                voter=voter,
+                records=new_cluster_records(),
+                wall_ms=self.now.wall_ms,
+            )
+            write_identity(self.disk, settings.folder, identity)
+        metadata_log = MetadataLog(
+            self.disk,
+            f"{settings.folder}/{METADATA_FOLDER}",
+            self.partitions.open_metadata_log(METADATA_FOLDER),
+            voter=voter,
+        )
+        metadata_log.load(identity.cluster_id)
+        self._identity = identity
+        self.partitions.load(metadata_log.image)
+        return Controller(
+            metadata_log,
+            self._controller_settings(),
+            new_id=lambda: uuids.random_id(self._randomness(16)),
+            wants_flush=self._flushes,
+            wake=self.purgatory.wake,
+        )
+
+    def _controller_settings(self) -> ControllerSettings:
+        values = self.settings.values
+        return ControllerSettings(
+            node_id=self.settings.node_id,
+            topic_rules=TopicRules(
+                num_partitions=values["num.partitions"],
+                default_replication_factor=values["default.replication.factor"],
+                delete_topic_enable=values["delete.topic.enable"],
+                validate_config=configs.validate_topic_config,
+                describe_configs=self._describe_new_topic,
+            ),
+            min_in_sync_replicas=values["min.insync.replicas"],
+            snapshot_after_bytes=values["metadata.log.max.record.bytes.between.snapshots"],
+            snapshot_after_ms=values["metadata.log.max.snapshot.interval.ms"],
+            retention_bytes=values["metadata.max.retention.bytes"],
+            retention_ms=values["metadata.max.retention.ms"],
+        )
+
+    def _describe_new_topic(
+        self, image: MetadataImage, own: dict[str, str]
+    ) -> Iterator[EffectiveConfig]:
+        for found in configs.describe_topic(self.settings.given, image.configs, own):
+            yield EffectiveConfig(*found)
+
+    def _open_broker(self) -> Broker:
+        settings = self.settings
+        broker = Broker(
+            settings.node_id,
+            settings.values,
+            self.purgatory,
+            self.partitions,
+            new_session_id=lambda: int.from_bytes(self._randomness(4), "big") >> 1 or 1,
+            endpoints=settings.endpoints,
+            image=MetadataImage(cluster_id=self._identity.cluster_id),
+            controller=ControllerAtHand(self.controller, settings.node_id),
+            flushes=self._flushes,
+        )
+        broker.served = sorted(
+            (
+                api.messages.API_KEY,
+                api.versions.start if api.advertised_from is None else api.advertised_from,
+                api.versions[-1],
+            )
+            for api in self._apis()
+        )
+        return broker
+
+    def _join_cluster(self) -> None:
+        settings = self.settings
+        membership = Membership(
+            node_id=settings.node_id,
+            incarnation_id=uuids.random_id(self._randomness(16)),
+            controller_incarnation_id=uuids.random_id(self._randomness(16)),
+            endpoints=tuple(
+                AdvertisedEndpoint(name, endpoint.host, endpoint.port)
+                for name, endpoint in settings.endpoints.items()
+            ),
+            controller_endpoints=(
+                AdvertisedEndpoint(
+                    settings.controller_endpoint.listener,
+                    settings.controller_endpoint.host,
+                    settings.controller_endpoint.port,
+                ),
+            ),
+            log_dirs=(self._identity.directory_id,),
+            rack=settings.values["broker.rack"],
+        )
+        bootstrap = read_bootstrap(self.disk, settings.folder)
+        self.controller.start(membership, bootstrap, self.now)
+        self._joined_at = self.controller.image.offset
+        self.end_turn()
+
+    # The disk
+
+    def _write_pending(self) -> bool:
+        kept = True
+        for unwritten in self._unwritten:
+            try:
+                unwritten.write_pending()
+            except KafkaError as refusal:
+                log.error("%s: %s", unwritten.folder, refusal)
+                kept = False
+        self._unwritten.clear()
+        return kept
+
+    def _submit_flushes(self) -> None:
+        """One flush at a time for each that asks; what comes meanwhile shares the next one."""
+        flushes = list(self._flushes)
+        self._flushes.clear()
+        for asking in flushes:
+            if asking in self._flushing:
+                self._flushing[asking] = True
+                continue
+            flush = asking.flush_target()
+            if flush is not None:
+                self._flushing[asking] = False
+                self._submit(
+                    lambda flush=flush: flush.run(self.disk),  # type: ignore[misc]
+                    lambda error, asking=asking, flush=flush: self._flushed(asking, flush, error),  # type: ignore[misc]
+                )
+
+    def _flushed(self, asking: Any, flush: Any, error: OSError | None) -> None:
+        asked_again = self._flushing.pop(asking)
+        if error is not None:
+            # A second try proves nothing: the kernel may have dropped the pages (fsync on Linux).
+            log.critical("a flush failed, this node must not go on: %s", error)
+            self.failure = error
+            return
+        asking.flushed(flush)
+        if asked_again:
+            self._flushes.append(asking)
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                log.error("work on the data folder failed: %s", error)
+
+        self._submit(work, done)
+
+    # What is done again and again
+
+    def _apply_retention(self) -> None:
+        for topic in list(self.broker.topics.by_name.values()):
+            for leader in topic.leaders:
+                self.partitions.apply_retention(leader.log, leader.high_watermark)
+
+    def _checkpoint(self) -> None:
+        self._in_background(self.partitions.checkpoint_work(self._high_watermarks()))
+
+    def _high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {
+            (leader.topic, leader.index): leader.high_watermark
+            for topic in self.broker.topics.by_name.values()
+            for leader in topic.leaders
+        }
+
+    def _every_second(self) -> None:
+        self.controller.tick(self.now)
+        for found in self.partitions.due_flushes(self.now.monotonic_ms):
+            self._flushes.append(FlushOfEverything(found))
+        for work in self.partitions.due_work():
+            self._in_background(work)
+
+    def _close_logs(self) -> None:
+        """Nobody is served any more, so this may wait for the disk."""
+        try:
+            self.partitions.close(self.controller.broker_epoch, self._high_watermarks())
+        except OSError as problem:
+            log.critical("the shutdown is not clean: %s", problem)
+            self.failure = problem
+        self.stopped = True

@@ -1,0 +1,223 @@
+"""One running node: the pure node with its loop, listeners, flusher and metrics around it.
+
+`Server(...)` opens everything or raises `CannotStart` with one sentence; `serve` runs until `stop`
+is called (from any thread or a signal), then lets nobody in, answers what waits, flushes, and
+leaves the clean-shutdown file. `main.py` runs it for the command line, `headrace.testing` in a
+thread.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+from collections.abc import Iterator
+from time import perf_counter_ns
+
+from headrace.environment import Now
+from headrace.node import Node
+from headrace.server.clock import Clock, SystemClock
+from headrace.server.flusher import Flusher
+from headrace.server.listener import Door, Limits, Listener
+from headrace.server.loop import Loop
+from headrace.server.metrics import Family, MetricsServer, request_families
+from headrace.server.poller import Poller, best_poller
+from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
+from headrace.server.settings import Settings
+from headrace.serving.session import Session
+
+log = logging.getLogger(__name__)
+
+# The rest is for segments (bounded by storage), the poller and the like.
+SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.5
+FAREWELL_TURNS = 20
+# With 300,000 live objects the collector's full passes cost 1 us per request at its defaults.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+class CannotStart(Exception):
+    """Why, and what to do, in one sentence."""
+
+
+class Server:
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, poller: Poller | None = None
+    ) -> None:
+        self.settings = settings
+        self.disk = RealDisk()
+        self.now = Now(0, 0)
+        self.clock = clock or SystemClock()
+        self.clock.read(self.now)
+        descriptors = raise_open_files_limit()
+        self._lock = lock_folder(settings.log_dir)
+        self.listeners = open_listeners(settings)
+        self.flusher = Flusher()
+        self.node = Node(
+            self.disk,
+            settings.for_node({listener.name: listener.port for listener in self.listeners}),
+            self.now,
+            randomness=os.urandom,
+            submit=self.flusher.submit,
+            space=lambda: space_of(settings.log_dir),
+            stopwatch=perf_counter_ns if settings.metrics is not None else None,
+        )
+        self.loop = Loop(
+            poller or best_poller(),
+            self.clock,
+            self.now,
+            self.node.dispatch,
+            self.node.purgatory,
+            self._end_turn,
+        )
+        self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
+        self.door = Door(self.loop, self.listeners, limits_of(settings, descriptors))
+        self.metrics: MetricsServer | None = None
+        self._stop_asked = False
+
+    @property
+    def address(self) -> str:
+        """Where a client on this machine finds the first listener."""
+        host, port = self.node.broker.endpoints[self.listeners[0].name]
+        return f"{host}:{port}"
+
+    def open(self, *, own_process: bool = True) -> None:
+        """Join the cluster and let clients in; a process of our own is tuned for it."""
+        while not self.node.ready:
+            self.loop.turn(1_000)
+        for period_ms, do in self.node.timers():
+            self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
+        if self.settings.metrics is not None:
+            host, port = self.settings.metrics
+            self.metrics = MetricsServer(host, port, self._families)
+        if own_process:
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+        self.door.open()
+
+    def serve(self) -> None:
+        self.loop.run()
+        self._close()
+
+    def stop(self) -> None:
+        """From any thread or a signal handler: `serve` returns soon."""
+        self._stop_asked = True
+        self.flusher.ring()
+
+    def _bell_rang(self) -> None:
+        self.flusher.finish()
+        if self._stop_asked:
+            self.loop.stopping = True
+
+    def _end_turn(self, dirty: list[Session]) -> None:
+        if not self.node.end_turn():
+            # What the disk refused was promised to somebody in this turn: nobody is told anything.
+            for connection in list(self.loop.connections.values()):
+                self.loop.close(connection, "the disk refused records that were being answered")
+            dirty.clear()
+
+    def _close(self) -> None:
+        self.door.close()
+        self.node.purgatory.answer_all()
+        self.loop.finish_turn()
+        self._say_farewell()
+        for connection in list(self.loop.connections.values()):
+            self.loop.close(connection)
+        self.node.stop()
+        self.loop.finish_turn()
+        while not self.node.stopped:
+            select.select([self.flusher.wake_up], [], [], 1)
+            self.flusher.finish()
+            self.node.end_turn()
+        self.flusher.stop()
+        if self.metrics is not None:
+            self.metrics.close()
+        self.loop.poller.close()
+        self._lock.release()
+
+    def _say_farewell(self) -> None:
+        """Give clients a moment to take the replies they are owed."""
+        for _ in range(FAREWELL_TURNS):
+            if not any(c.session.outbox for c in self.loop.connections.values()):
+                return
+            self.loop.turn(50)
+
+    def _families(self) -> Iterator[Family]:
+        yield from request_families(list(self.node.dispatch.routes.values()))
+        yield from self._own_families()
+
+    def _own_families(self) -> Iterator[Family]:
+        loop, broker = self.loop, self.node.broker
+        leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.leaders)]
+        labelled = [({"topic": p.topic, "partition": p.index}, p) for p in leaders]
+        lag_ms, loop.lag_ms = loop.lag_ms, 0
+        for name, kind, explanation, value in (
+            ("headrace_connections", "gauge", "Open connections.", len(loop.connections)),
+            ("headrace_connections_accepted_total", "counter", "Let in.", self.door.accepted),
+            ("headrace_connections_refused_total", "counter", "Closed by us.", loop.refused),
+            ("headrace_parked_requests", "gauge", "Waiting.", self.node.purgatory.waiting),
+            ("headrace_fetch_sessions", "gauge", "Sessions.", len(broker.fetch_sessions)),
+            ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
+            ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
+            ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
+        ):
+            yield Family(name, kind, explanation, [({}, value)])
+        yield Family(
+            "headrace_log_bytes",
+            "gauge",
+            "Size of a partition's log.",
+            [(labels, p.log.size_bytes) for labels, p in labelled],
+        )
+        yield Family(
+            "headrace_log_end_offset",
+            "gauge",
+            "The offset that the next record will get.",
+            [(labels, p.log.end_offset) for labels, p in labelled],
+        )
+        yield Family(
+            "headrace_produced_bytes_total",
+            "counter",
+            "Bytes of records appended by clients.",
+            [(labels, p.bytes_in) for labels, p in labelled],
+        )
+
+
+def space_of(folder: str) -> tuple[int, int]:
+    found = os.statvfs(folder)
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def lock_folder(folder: str) -> FolderLock:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        return FolderLock(folder)
+    except FolderInUse:
+        raise CannotStart(
+            f"Another process uses {folder}; stop it, or name another folder with --data."
+        ) from None
+    except OSError as problem:
+        raise CannotStart(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
+
+
+def open_listeners(settings: Settings) -> list[Listener]:
+    opened = []
+    for listener in settings.listeners:
+        try:
+            opened.append(Listener(listener.name, listener.host, listener.port))
+        except OSError as problem:
+            raise CannotStart(
+                f"Cannot listen on {listener.host}:{listener.port}: {problem.strerror}. "
+                "Is another broker running there? Choose a port with --listen."
+            ) from None
+    return opened
+
+
+def limits_of(settings: Settings, descriptors: int) -> Limits:
+    possible = int(descriptors * SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS)
+    values = settings.values
+    return Limits(
+        connections=min(values["max.connections"], possible),
+        connections_per_address=values["max.connections.per.ip"],
+        idle_ms=values["connections.max.idle.ms"],
+    )

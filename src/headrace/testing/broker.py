@@ -1,0 +1,110 @@
+"""A real broker in the test's own process: real sockets, real files, a clock the test moves.
+
+Nothing is imitated: it is the server that `headrace start` runs, on a thread, on a free port, in a
+temporary folder that goes with it. Only the wall clock (timestamps, retention) moves with
+`move_clock`; sessions, requests and connections keep their deadlines in monotonic time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+
+from headrace.server.clock import MovableClock
+from headrace.server.server import Server
+from headrace.server.settings import load_settings
+
+LONGEST_STOP_SECONDS = 10
+
+
+class Broker:
+    """Use as a context manager, or call `start` and `stop`.
+
+    `data` keeps the files in a folder of yours instead of a temporary one, so that a second Broker
+    can go on with them. `settings` are Kafka's broker settings, such as `{"num.partitions": 4}`.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Path | str | None = None,
+        port: int = 0,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.clock = MovableClock()
+        self.data: Path | None = None
+        self._given_data = data
+        self._port = port
+        self._settings = {name: str(value) for name, value in (settings or {}).items()}
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call `bootstrap.servers`."""
+        if self._server is None:
+            raise RuntimeError("The broker is not running: use `with Broker() as broker`.")
+        return self._server.address
+
+    def start(self) -> Broker:
+        if self._server is not None:
+            raise RuntimeError("The broker is running already.")
+        given = self._given_data
+        self.data = Path(given if given is not None else tempfile.mkdtemp(prefix="headrace-"))
+        server = Server(
+            load_settings(
+                data=str(self.data),
+                listen=f"127.0.0.1:{self._port}",
+                overrides=self._settings,
+            ),
+            clock=self.clock,
+        )
+        server.open(own_process=False)
+        self._server = server
+        self._thread = threading.Thread(target=server.serve, name="headrace-broker", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """An orderly stop; temporary files are removed."""
+        server, thread = self._server, self._thread
+        if server is None or thread is None:
+            return
+        self._server = self._thread = None
+        server.stop()
+        thread.join(LONGEST_STOP_SECONDS)
+        if thread.is_alive():
+            raise RuntimeError("The broker did not stop.")
+        if self._given_data is None and self.data is not None:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def restart(self) -> None:
+        """Stop and start again on the same files and port."""
+        if self.data is None:
+            raise RuntimeError("The broker was never started.")
+        self._port = int(self.bootstrap.rpartition(":")[2])
+        temporary, self._given_data = self._given_data is None, self.data
+        self.stop()
+        self.start()
+        if temporary:
+            self._given_data = None
+
+    def move_clock(self, by: timedelta) -> None:
+        """Let wall time pass: the next records, and retention, see the new time."""
+        self.clock.moved_by_ms += int(by.total_seconds() * 1000)
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
