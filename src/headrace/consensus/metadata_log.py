@@ -89,12 +89,12 @@ class MetadataLog:
         self._state = QuorumState()
         self._voters_are_in_log = False
 
-    def load(self, cluster_id: str, wall_ms: int) -> MetadataImage:
+    def load(self, cluster_id: str) -> MetadataImage:
         """The image of all that is in the folder; leads nothing yet."""
         self._state = read_quorum_state(self.disk, self.folder) or QuorumState()
         self.epoch = self._state.leader_epoch
         self.snapshots = list_snapshots(self.disk, self.folder)
-        image = self._load_snapshot(MetadataImage(cluster_id=cluster_id), wall_ms)
+        image = self._load_snapshot(MetadataImage(cluster_id=cluster_id))
         self.image = self._replay_log(image)
         self.epoch = max(self.epoch, self.image.epoch)
         self._require_sole_voter()
@@ -198,7 +198,7 @@ class MetadataLog:
         self.log.write_pending()
         self.bytes_since_snapshot += len(batch)
 
-    def _load_snapshot(self, image: MetadataImage, wall_ms: int) -> MetadataImage:
+    def _load_snapshot(self, image: MetadataImage) -> MetadataImage:
         """The newest snapshot that can be read and that the log continues."""
         faults = []
         for snapshot_id in reversed(self.snapshots):
@@ -210,7 +210,7 @@ class MetadataLog:
             except MalformedMessage as fault:
                 faults.append(str(fault))
                 continue
-            return self._begin_with(image, snapshot_id, snapshot, wall_ms)
+            return self._begin_with(image, snapshot_id, snapshot)
         if faults or self.log.start_offset > 0:
             reason = "; ".join(faults) or "there is no snapshot of what is before it"
             raise UnusableMetadata(
@@ -219,7 +219,7 @@ class MetadataLog:
         return image
 
     def _begin_with(
-        self, image: MetadataImage, snapshot_id: SnapshotId, snapshot: Snapshot, wall_ms: int
+        self, image: MetadataImage, snapshot_id: SnapshotId, snapshot: Snapshot
     ) -> MetadataImage:
         self.voters = snapshot.voters
         self.kraft_version = snapshot.kraft_version
@@ -227,7 +227,8 @@ class MetadataLog:
         self._voters_are_in_log = bool(snapshot.voters) and snapshot_id.end_offset > 0
         if self.log.end_offset < snapshot_id.end_offset:
             # All of the log is in the snapshot; it goes on from there, as Apache's would.
-            for path in self.log.truncate_fully(snapshot_id.end_offset, wall_ms=wall_ms):
+            begin = snapshot_id.end_offset
+            for path in self.log.truncate_fully(begin, wall_ms=snapshot.last_contained_ms):
                 self.disk.remove(path)
         return image.apply(
             snapshot.records,

@@ -228,14 +228,19 @@ class Controller:
     # Flushing
 
     def flush_target(self) -> Any:
-        """What to flush now; later appends ask again."""
+        """What to flush now; later appends ask again. None: the log is flushed already."""
         self._flush_asked = False
-        return self.log.log.flush_target(everything=True)
+        flush = self.log.log.flush_target(everything=True)
+        if flush is None:
+            self._commit_what_is_durable()
+        return flush
 
     def flushed(self, flush: Any) -> None:
         """What is before the flush's offset is committed: tell the listeners, then the waiting."""
-        if flush is not None:
-            self.log.log.flushed(flush)
+        self.log.log.flushed(flush)
+        self._commit_what_is_durable()
+
+    def _commit_what_is_durable(self) -> None:
         durable = self.log.log.recovery_point
         committed: list[Commit] = []
         while self._pending and self._pending[0].image.offset < durable:

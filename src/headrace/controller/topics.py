@@ -325,11 +325,13 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records += _more_partitions(image, topic)
-            _require_at_most(len(records))
+            added = _more_partitions(image, topic)
+            _require_at_most(len(records) + len(added))
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.message
+        else:
+            records += added
         results.append(result)
     if request.validate_only:
         records = []

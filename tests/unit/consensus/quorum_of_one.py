@@ -95,7 +95,7 @@ class QuorumOfOne:
             wants_flush=[],
         )
         self.log = MetadataLog(self.disk, self.metadata_folder, self.storage, voter=self.voter)
-        self.log.load(CLUSTER_ID, self.now.wall_ms)
+        self.log.load(CLUSTER_ID)
 
     def start(self) -> None:
         self.controller = Controller(
@@ -121,7 +121,7 @@ class QuorumOfOne:
             flush = owner.flush_target()
             if flush is not None:
                 flush.run(self.disk)
-            owner.flushed(flush)
+                owner.flushed(flush)
         self.wants_flush.clear()
         self.purgatory.settle()
 
