@@ -30,6 +30,13 @@ COMMANDS = {
     "doctor": "Check this machine, a cluster, or a topic's safety.",
 }
 
+# Rich keeps line breaks within a paragraph, so there are none.
+ABOUT = (
+    "An event-streaming platform in Python that speaks the Kafka protocol.\n\n"
+    "`headrace start` gives you a broker on localhost:9092. The other commands work on any Kafka "
+    "cluster: name it with --bootstrap or HEADRACE_BOOTSTRAP."
+)
+
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -63,18 +70,14 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def about(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
     ] = False,
 ) -> None:
-    """An event-streaming platform in Python that speaks the Kafka protocol.
-
-    `headrace start` gives you a broker on localhost:9092. The other commands work on any Kafka
-    cluster: name it with --bootstrap or HEADRACE_BOOTSTRAP.
-    """
+    """What every command has in common: nothing but the version."""
 
 
 def run() -> None:

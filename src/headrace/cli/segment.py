@@ -54,6 +54,12 @@ BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 BATCH_SUFFIXES = (".log", ".checkpoint")
 UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
+# Rich keeps line breaks within a paragraph, so there are none.
+WHAT_IT_READS = (
+    "Show batches, index entries, producers or checkpoints, whatever a file holds.\n\n"
+    "Reads .log, .index, .timeindex, .snapshot and .checkpoint files, leader-epoch-checkpoint and "
+    "the other checkpoints, partition.metadata, meta.properties and quorum-state."
+)
 
 
 @app.callback()
@@ -61,7 +67,7 @@ def about() -> None:
     """Look into Kafka's files on disk."""
 
 
-@app.command()
+@app.command(help=WHAT_IT_READS)
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of a data folder.")],
     records: Annotated[
@@ -69,11 +75,6 @@ def dump(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Show batches, index entries, producers or checkpoints, whatever a file holds.
-
-    Reads .log, .index, .timeindex, .snapshot and .checkpoint files, leader-epoch-checkpoint and the
-    other checkpoints, partition.metadata, meta.properties and quorum-state.
-    """
     damaged = 0
     for file in files:
         if len(files) > 1 and not as_json:
