@@ -272,16 +272,19 @@ class PartitionLog(SegmentedLog):
         if segment.pending:
             self.write_pending()
         position = self._recent.get(offset)
-        if position is None:
-            position = self._older.get(offset)
+        try:
             if position is None:
-                return self._read_by_index(offset, max_bytes, up_to, at_least_one)
-        end = segment.size if up_to >= self.end_offset else self._position_in_active(up_to)
-        length = end - position
-        file = segment.file or segment.open_file()
-        if length > max_bytes:
-            size = size_at(file, position)
-            length = max_bytes if size <= max_bytes else size if at_least_one else 0
+                position = self._older.get(offset)
+                if position is None:
+                    return self._read_by_index(offset, max_bytes, up_to, at_least_one)
+            end = segment.size if up_to >= self.end_offset else self._position_in_active(up_to)
+            length = end - position
+            file = segment.file or segment.open_file()
+            if length > max_bytes:
+                size = size_at(file, position)
+                length = max_bytes if size <= max_bytes else size if at_least_one else 0
+        except OSError as problem:
+            raise self._storage_error(problem) from problem
         return FileSlice(file, position, length) if length > 0 else None
 
     def _position_in_active(self, offset: int) -> int:

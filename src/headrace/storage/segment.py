@@ -68,7 +68,7 @@ class Segment:
         self.index_is_full = False
         self.created_ms = wall_ms
         self.jitter_ms = jitter_ms
-        self.ages_from = NEVER  # timestamp of the first batch plus jitter, NEVER or BY_CLOCK
+        self.ages_from = NEVER  # timestamp of the first batch less jitter, NEVER or BY_CLOCK
         self._open_files = open_files
         self._indexes_loaded = False
 
@@ -165,15 +165,20 @@ class Segment:
             self.seal()
 
     def _indexes_are_plausible(self) -> bool:
+        """Whether the last entries can be right. A file that was never cut to its length ends in
+        zeros (its cut did not reach the disk before a power cut), and no entry points to byte 0.
+        Zeros further ahead do no harm: a lookup then begins at the start of the log."""
         index, times = self.index, self.time_index
-        if not index.entries and not times.entries:
-            return True
-        last_position = index.entry(index.entries - 1)[1] if index.entries else 0
-        return (
-            index.last_offset >= self.base_offset
-            and times.last_offset >= self.base_offset
-            and 0 <= last_position < max(self.size, 1)
-        )
+        if index.entries:
+            relative, position = index.entry(index.entries - 1)
+            if relative < 0 or not 0 < position < self.size:
+                return False
+        if times.entries:
+            relative = times.last_offset - self.base_offset
+            return relative >= 0 and not (
+                times.entries > 1 and times.last_timestamp == relative == 0
+            )
+        return True
 
     def rebuild_indexes(self, settings: LogSettings) -> None:
         """Make the indexes anew from the batches in the log, which are believed."""
@@ -223,14 +228,14 @@ class Segment:
     # --- age
 
     def remember_first_batch(self, max_timestamp: int) -> None:
-        self.ages_from = max_timestamp + self.jitter_ms if max_timestamp >= 0 else BY_CLOCK
+        self.ages_from = max_timestamp - self.jitter_ms if max_timestamp >= 0 else BY_CLOCK
 
     def should_roll(
         self, settings: LogSettings, *, size: int, timestamp: int, last_offset: int, wall_ms: int
     ) -> bool:
         """Whether these bytes belong into a new segment; Apache Kafka's four reasons."""
         if self.ages_from == BY_CLOCK:
-            age_ms = wall_ms - self.created_ms - self.jitter_ms
+            age_ms = wall_ms - self.created_ms + self.jitter_ms
         else:
             age_ms = timestamp - self.ages_from
         return (

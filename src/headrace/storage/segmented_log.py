@@ -43,6 +43,7 @@ class SegmentedLog:
         "_older",
         "_opened_ms",
         "_must_reload",
+        "_closed",
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class SegmentedLog:
         self._unflushed = Unflushed()
         self._opened_ms = 0
         self._must_reload = False  # a write failed, and the log could not be read again either
+        self._closed = False
 
     @classmethod
     def open(
@@ -307,6 +309,8 @@ class SegmentedLog:
         Closed segments always; the active one if `everything` is asked for or `flush.messages` is
         reached. Hand the Flush back to `flushed` when it has run.
         """
+        if self._closed:
+            return None  # deleted while it stood on the list
         self.write_pending()
         unflushed = self._unflushed
         active_too = everything or unflushed.active_too
@@ -336,16 +340,23 @@ class SegmentedLog:
             self.recovery_point = max(self.recovery_point, flush.offset)
 
     def close(self) -> Flush:
-        """The end of a clean shutdown; run the Flush before saying that it was clean."""
+        """The end of a clean shutdown; run the Flush before saying that it was clean.
+
+        The indexes are not flushed: what a power cut takes of them is noticed and made anew.
+        """
         self.write_pending()
         self.active.seal()
-        if self.producers.take_snapshot(self.end_offset):
+        folders = self._unflushed.take_folders(self.folder)
+        if self.producers.take_snapshot(self.end_offset) and self.producers.producers:
             self.flush_along(self.producers.path(self.end_offset))
-        files = self._files_to_flush(active_too=False) + self.active.all_files()
+            folders = folders or [self.folder]
+        files = self._files_to_flush(active_too=True)
         self.let_go()
-        return Flush(files, [self.folder], self.end_offset, self._unflushed.generation)
+        return Flush(files, folders, self.end_offset, self._unflushed.generation)
 
     def let_go(self) -> None:
         """Close the files as they are: the folder goes away or another process takes over."""
+        self._closed = True
+        self.active.pending = []
         for segment in self.segments.items:
             segment.let_go()

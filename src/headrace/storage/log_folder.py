@@ -1,0 +1,204 @@
+"""The data folder: one folder per partition, and the small files that speak of all of them.
+
+On start the partitions are found again, each from its own checkpointed recovery point; folders that
+were on their way out (`-delete`) are finished off. `__cluster_metadata-0` lies in the same folder
+but belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may
+happen, and written only when everything is on the disk.
+Nothing here knows the cluster: the caller says which partitions exist and which are strays.
+Not done: several data folders, moving a partition between folders (`-future`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from headrace.storage import checkpoints
+from headrace.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_log import PartitionLog
+from headrace.storage.segmented_log import LogList
+
+METADATA_TOPIC = "__cluster_metadata"
+DELETE = "-delete"
+STRAY = "-stray"
+LONGEST_NAME = 255
+_PARTITION_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>[0-9]+)")
+
+
+class LogFolder:
+    __slots__ = (
+        "path",
+        "logs",
+        "topic_ids",
+        "was_clean",
+        "last_broker_epoch",
+        "_open_files",
+        "_unwritten",
+        "_wants_flush",
+    )
+
+    def __init__(
+        self, open_files: OpenFiles, path: str, *, unwritten: LogList, wants_flush: LogList
+    ) -> None:
+        """Both lists are handed to every log, see `SegmentedLog`."""
+        self.path = path
+        self.logs: dict[Partition, PartitionLog] = {}
+        self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
+        self.was_clean = False
+        self.last_broker_epoch = -1  # of a clean shutdown (KIP-966)
+        self._open_files = open_files
+        self._unwritten = unwritten
+        self._wants_flush = wants_flush
+
+    # --- start
+
+    def load(self, settings_for: Callable[[str], LogSettings], *, wall_ms: int) -> None:
+        """Find the partitions again; this reads as much as their last end makes necessary."""
+        self._take_clean_shutdown_file()
+        recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._offsets(checkpoints.START_OFFSETS)
+        disk = self._open_files.disk
+        for name in disk.list(self.path):
+            if name.endswith(DELETE):
+                disk.remove_folder(f"{self.path}/{name}")
+                continue
+            partition = partition_of(name)
+            if partition is None:
+                continue
+            self.logs[partition] = PartitionLog.open(
+                self._open_files,
+                f"{self.path}/{name}",
+                settings_for(partition[0]),
+                now_wall_ms=wall_ms,
+                recovery_point=recovery_points.get(partition, 0),
+                start_offset=start_offsets.get(partition),
+                clean=self.was_clean,
+                unwritten=self._unwritten,
+                wants_flush=self._wants_flush,
+            )
+            self._read_topic_id(partition, f"{self.path}/{name}")
+
+    def _take_clean_shutdown_file(self) -> None:
+        disk = self._open_files.disk
+        path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        self.was_clean = disk.exists(path)
+        if self.was_clean:
+            self.last_broker_epoch = checkpoints.broker_epoch_of_clean_shutdown(
+                disk.read_file(path)
+            )
+            disk.remove(path)
+            # A power cut must not bring the file back when the logs have moved on.
+            disk.flush_folder(self.path)
+
+    def _offsets(self, name: str) -> dict[Partition, int]:
+        """A checkpoint that is missing or damaged costs a longer recovery, nothing else."""
+        disk = self._open_files.disk
+        path = f"{self.path}/{name}"
+        if not disk.exists(path):
+            return {}
+        try:
+            return checkpoints.offsets_from_bytes(disk.read_file(path))
+        except MalformedCheckpoint:
+            return {}
+
+    def _read_topic_id(self, partition: Partition, folder: str) -> None:
+        """Not known if the file is missing or was not flushed before a power cut."""
+        disk = self._open_files.disk
+        path = f"{folder}/{checkpoints.PARTITION_METADATA}"
+        if disk.exists(path):
+            try:
+                self.topic_ids[partition] = checkpoints.topic_id_from_bytes(disk.read_file(path))
+            except MalformedCheckpoint:
+                disk.remove(path)
+
+    # --- partitions come and go
+
+    def create(
+        self, topic: str, index: int, topic_id: bytes, settings: LogSettings, *, wall_ms: int
+    ) -> PartitionLog:
+        """A new partition with an empty log. Its names reach the disk with its first flush."""
+        folder = f"{self.path}/{topic}-{index}"
+        log = PartitionLog.create(
+            self._open_files,
+            folder,
+            settings,
+            now_wall_ms=wall_ms,
+            unwritten=self._unwritten,
+            wants_flush=self._wants_flush,
+        )
+        self.logs[topic, index] = log
+        self.assign_topic_id(topic, index, topic_id)
+        return log
+
+    def assign_topic_id(self, topic: str, index: int, topic_id: bytes) -> None:
+        """Write a partition's `partition.metadata`."""
+        log = self.logs[topic, index]
+        path = f"{log.folder}/{checkpoints.PARTITION_METADATA}"
+        data = checkpoints.topic_id_to_bytes(topic_id)
+        self._open_files.disk.write_file(path, [data], flush=False)
+        self.topic_ids[topic, index] = topic_id
+        log.flush_along(path)
+
+    def delete(self, topic: str, index: int, unique: str) -> str:
+        """Take a partition out; answers its renamed folder, to be removed after a while."""
+        return self._put_aside(topic, index, unique, DELETE)
+
+    def put_aside_stray(self, topic: str, index: int, unique: str) -> str:
+        """The cluster does not know this partition: keep its folder under another name."""
+        return self._put_aside(topic, index, unique, STRAY)
+
+    def _put_aside(self, topic: str, index: int, unique: str, suffix: str) -> str:
+        """`unique` are 32 hexadecimal digits, since a topic may be deleted twice in a minute."""
+        log = self.logs.pop((topic, index))
+        self.topic_ids.pop((topic, index), None)
+        log.let_go()
+        tail = f"-{index}.{unique}{suffix}"
+        renamed = f"{self.path}/{topic[: LONGEST_NAME - len(tail)]}{tail}"
+        self._open_files.disk.rename(log.folder, renamed)
+        return renamed
+
+    # --- what is known of all of them
+
+    def checkpoints(
+        self, high_watermarks: Mapping[Partition, int] | None = None
+    ) -> list[tuple[str, bytes]]:
+        """The checkpoint files as they should be now: path and contents, for `Disk.write_file` on
+        a thread that may wait for the disk."""
+        recovery_points = {partition: log.recovery_point for partition, log in self.logs.items()}
+        start_offsets = {
+            partition: log.start_offset
+            for partition, log in self.logs.items()
+            if log.start_offset > log.segments.bases[0]
+        }
+        files = {checkpoints.RECOVERY_POINTS: recovery_points}
+        files[checkpoints.START_OFFSETS] = start_offsets
+        if high_watermarks is not None:
+            files[checkpoints.HIGH_WATERMARKS] = dict(high_watermarks)
+        return [
+            (f"{self.path}/{name}", checkpoints.offsets_to_bytes(offsets))
+            for name, offsets in files.items()
+        ]
+
+    def close(
+        self, *, broker_epoch: int, high_watermarks: Mapping[Partition, int] | None = None
+    ) -> None:
+        """A clean shutdown: close and flush every log, then say so. Waits for the disk."""
+        disk = self._open_files.disk
+        for log in self.logs.values():
+            flush = log.close()
+            flush.run(disk)
+            log.flushed(flush)
+        for path, data in self.checkpoints(high_watermarks):
+            disk.write_file(path, [data])
+        path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        disk.write_file(path, [checkpoints.clean_shutdown_to_bytes(broker_epoch)])
+
+
+def partition_of(folder_name: str) -> Partition | None:
+    """Topic and index of a partition's folder; None for any other name."""
+    match = _PARTITION_FOLDER.fullmatch(folder_name)
+    if match is None or match["topic"] == METADATA_TOPIC:
+        return None
+    return match["topic"], int(match["index"])

@@ -1,0 +1,237 @@
+"""What a client may append, what it is told otherwise, and what becomes of its batch."""
+
+import pytest
+from crc32c import crc32c
+from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
+
+from headrace.protocol import compression
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.record_batch import Record, build, crc_is_right, read_header
+
+
+def refused(log, data, **how):
+    with pytest.raises(KafkaError) as refusal:
+        log.append(data, **how)
+    return refusal.value.code
+
+
+def changed(data, at, value):
+    """The batch with other bytes, and the checksum that fits them."""
+    data = bytearray(data)
+    data[at : at + len(value)] = value
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_offsets_go_on_and_the_leader_sets_offset_and_epoch(tmp_path):
+    log = ALog(tmp_path)
+    assert log.append(batch(b"a", b"b"), epoch=3) == (0, -1)
+    assert log.append(batch(b"c"), epoch=4) == (2, -1)
+    assert log.log.end_offset == 3
+    log.end_turn()
+    data = log.file(0, "log")
+    first, second = read_header(data), read_header(data, read_header(data).size)
+    assert (first.base_offset, first.leader_epoch) == (0, 3)
+    assert (second.base_offset, second.leader_epoch) == (2, 4)
+    assert crc_is_right(data[: first.size]) and crc_is_right(data[first.size :])
+    assert log.log.epochs.entries == [(3, 0), (4, 2)]
+
+
+def test_small_batches_wait_for_the_end_of_the_turn_and_large_ones_do_not(tmp_path):
+    log = ALog(tmp_path)
+    log.append_values(b"small")
+    assert log.file(0, "log") == b"" and log.unwritten == [log.log]
+    log.append_values(b"x" * 5000)
+    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1]
+    log.append_values(b"small")
+    log.append_values(b"small")
+    log.end_turn()
+    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1, 2, 3]
+
+
+def test_a_batch_must_be_alone_and_whole(tmp_path):
+    log = ALog(tmp_path)
+    one = batch(b"a")
+    assert refused(log, b"") == ErrorCode.INVALID_RECORD
+    assert refused(log, one[:-1]) == ErrorCode.INVALID_RECORD
+    assert refused(log, one + one) == ErrorCode.INVALID_RECORD
+    assert refused(log, changed(one, 8, b"\0\0\0\5")) == ErrorCode.CORRUPT_MESSAGE
+    assert refused(log, changed(one, 8, b"\xff\xff\xff\xff")) == ErrorCode.CORRUPT_MESSAGE
+    assert refused(log, changed(one, 8, b"\0\0\0\x20")[:44]) == ErrorCode.CORRUPT_MESSAGE
+    # As Apache does it, a torn tail behind the batch is dropped without a word.
+    assert log.append(one + one[:40]) == (0, -1)
+    log.end_turn()
+    assert len(log.file(0, "log")) == len(one)
+
+
+def test_only_format_2_with_base_offset_0_and_a_right_checksum(tmp_path):
+    log = ALog(tmp_path)
+    one = batch(b"a")
+    assert refused(log, changed(one, 16, b"\1")) == ErrorCode.INVALID_RECORD
+    assert refused(log, changed(one, 16, b"\0")) == ErrorCode.INVALID_RECORD
+    assert refused(log, changed(one, 16, b"\3")) == ErrorCode.CORRUPT_MESSAGE
+    assert refused(log, changed(one, 7, b"\1")) == ErrorCode.INVALID_RECORD
+    assert refused(log, one[:-1] + b"!") == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_counts_control_and_compression_bits(tmp_path):
+    log = ALog(tmp_path)
+    one = batch(b"a")
+    assert refused(log, changed(one, 57, (2).to_bytes(4, "big"))) == ErrorCode.INVALID_RECORD
+    assert refused(log, changed(one, 57, bytes(4))) == ErrorCode.INVALID_RECORD
+    assert refused(log, changed(one, 23, b"\xff\xff\xff\xff")) == ErrorCode.INVALID_RECORD
+    control = batch(b"a", is_control=True, is_transactional=True)
+    assert refused(log, control) == ErrorCode.INVALID_RECORD
+    unknown = changed(one, 21, b"\0\5")
+    assert refused(log, unknown) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_sizes(tmp_path):
+    log = ALog(tmp_path, max_message_bytes=200, segment_bytes=190)
+    assert refused(log, batch(b"x" * 200)) == ErrorCode.MESSAGE_TOO_LARGE
+    assert refused(log, batch(b"x" * 125)) == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert log.append(batch(b"x" * 100)) == (0, -1)
+
+
+def test_timestamps_within_bounds(tmp_path):
+    log = ALog(tmp_path, timestamp_before_max_ms=1000, timestamp_after_max_ms=2000)
+    assert refused(log, batch(b"a", timestamp=NOW + 2001)) == ErrorCode.INVALID_TIMESTAMP
+    assert refused(log, batch(b"a", timestamp=NOW - 1001)) == ErrorCode.INVALID_TIMESTAMP
+    # The oldest record decides, also when it is not the first.
+    mixed = build([Record(b"k", b"", timestamp=NOW), Record(b"k", b"", timestamp=NOW - 1001)])
+    assert refused(log, mixed) == ErrorCode.INVALID_TIMESTAMP
+    assert log.append(batch(b"a", timestamp=NOW + 2000))[0] == 0
+    assert log.append(batch(b"a", timestamp=NOW - 1000))[0] == 1
+    assert log.append(batch(b"a", timestamp=-1))[0] == 2  # no timestamp at all
+
+
+def test_by_default_only_the_future_is_bounded(tmp_path):
+    log = ALog(tmp_path)
+    assert refused(log, batch(b"a", timestamp=NOW + 3_600_001)) == ErrorCode.INVALID_TIMESTAMP
+    assert log.append(batch(b"a", timestamp=0))[0] == 0
+
+
+def test_log_append_time_is_stamped(tmp_path):
+    log = ALog(tmp_path, timestamp_type="LogAppendTime")
+    assert log.append(batch(b"a", b"b", timestamp=5)) == (0, NOW)
+    log.end_turn()
+    data = log.file(0, "log")
+    assert crc_is_right(data)
+    assert [record.timestamp for record in records_of(data)] == [NOW, NOW]
+    stamped = batch(b"a", log_append_time=True)
+    assert refused(log, stamped) == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_client_that_claims_append_time_on_a_create_time_topic(tmp_path):
+    log = ALog(tmp_path)
+    assert log.append(batch(b"a", log_append_time=True, timestamp=NOW - 5))[0] == 0
+    log.end_turn()
+    data = log.file(0, "log")
+    assert crc_is_right(data) and not read_header(data).has_log_append_time
+    assert read_header(data).max_timestamp == NOW - 5
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_compacted_topics_need_keys(tmp_path, codec):
+    log = ALog(tmp_path, cleanup_policy=frozenset({"compact"}))
+    without = batch(b"a", key=None, compression=codec)
+    assert refused(log, without) == ErrorCode.INVALID_RECORD
+    assert log.append(batch(b"a", key=b"", compression=codec))[0] == 0
+
+
+@pytest.mark.parametrize("given", range(5))
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed_as_the_topic_wants(tmp_path, given, wanted):
+    log = ALog(tmp_path, compression_type=wanted)
+    original = batch(b"a" * 500, b"b" * 500, compression=given)
+    assert log.append(original) == (0, -1)
+    log.end_turn()
+    data = log.file(0, "log")
+    codec = 0 if wanted == "uncompressed" else compression.NAMES.index(wanted)
+    assert crc_is_right(data) and read_header(data).compression == codec
+    if codec == given:
+        assert data[16:] == original[16:]
+    assert [r.value for r in records_of(data)] == [b"a" * 500, b"b" * 500]
+
+
+def test_damaged_payloads_are_refused_where_they_must_be_opened(tmp_path):
+    log = ALog(tmp_path, compression_type="gzip")
+    damaged = changed(batch(b"a" * 100, compression=4), 61, b"\0\0\0\0\0\0")
+    assert refused(log, damaged) == ErrorCode.INVALID_RECORD
+
+
+def test_a_payload_that_grows_too_large_by_another_compression(tmp_path):
+    log = ALog(tmp_path, compression_type="uncompressed", max_message_bytes=500)
+    assert refused(log, batch(b"a" * 1000, compression=4)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_refusal_changes_nothing(tmp_path):
+    log = ALog(tmp_path)
+    log.append_values(b"a")
+    refused(log, batch(b"b")[:-1] + b"!", epoch=7)
+    assert log.log.end_offset == 1 and log.log.epochs.latest == 0
+    assert log.append_values(b"c") == 1
+    assert log.values() == [(0, b"a"), (1, b"c")]
+
+
+def test_batches_as_they_are_go_on_where_the_log_ends(tmp_path):
+    log = ALog(tmp_path)
+    two = batch(b"a", b"b", base_offset=0, leader_epoch=1)
+    two += batch(b"c", base_offset=5, leader_epoch=2)  # compaction left a gap
+    assert log.log.append_as_is(memoryview(two), wall_ms=NOW) == 6
+    assert log.log.epochs.entries == [(1, 0), (2, 5)]
+    assert log.values() == [(0, b"a"), (1, b"b"), (5, b"c")]
+    log.end_turn()
+    assert log.file(0, "log") == two
+
+
+def test_batches_as_they_are_come_all_or_not_at_all(tmp_path):
+    log = ALog(tmp_path)
+    good = batch(b"a", base_offset=0)
+    for bad in (batch(b"b", base_offset=0), batch(b"b", base_offset=1)[:-1] + b"!", good[:50]):
+        with pytest.raises(KafkaError):
+            log.log.append_as_is(memoryview(good + bad), wall_ms=NOW)
+        assert log.log.end_offset == 0
+    log.end_turn()
+    assert log.file(0, "log") == b""
+
+
+def test_batches_as_they_are_roll_in_between(tmp_path):
+    log = ALog(tmp_path, segment_bytes=3000)
+    many = b"".join(batch(b"x" * 900, base_offset=n, leader_epoch=0) for n in range(10))
+    log.log.append_as_is(memoryview(many), wall_ms=NOW)
+    assert log.log.segments.bases == [0, 3, 6, 9]
+    assert [offset for offset, _ in log.values()] == list(range(10))
+    assert log.kill().end_offset == 10
+
+
+def test_a_full_disk_at_a_large_batch_leaves_the_log_as_it_was(tmp_path):
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    disk.is_full = True
+    assert refused(log, batch(b"x" * 5000)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log.end_offset == 1
+    disk.is_full = False
+    assert log.append_values(b"x" * 5000) == 1
+    assert log.values() == [(0, b"a"), (1, b"x" * 5000)]
+
+
+def test_a_full_disk_at_the_end_of_the_turn_takes_the_turn_back(tmp_path):
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append(batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0))
+    log.end_turn()
+    disk.is_full = True
+    log.append(batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1))
+    log.append_values(b"c")
+    with pytest.raises(KafkaError) as refusal:
+        log.end_turn()
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log.end_offset == 1
+    disk.is_full = False
+    log.unwritten.clear()
+    # The producer sends it again, and it is no duplicate.
+    assert log.append(batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1)) == (1, -1)
+    assert log.values() == [(0, b"a"), (1, b"b")]
