@@ -1,0 +1,62 @@
+"""Where Headrace departs from Kafka: defaults for a node that stands alone, settings of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.metadata.config_definitions.definition import Definition
+from headrace.metadata.config_definitions.rows import one_of, string
+
+PAGE_CACHE = "page-cache"
+DISK = "disk"
+
+OWN: tuple[Definition, ...] = (
+    string(
+        "headrace.durability",
+        PAGE_CACHE,
+        one_of(PAGE_CACHE, DISK),
+        "What an answer to acks=all promises: page-cache, as Kafka does, survives the end of the "
+        "process; disk waits for a flush that many requests share and survives a power cut.",
+    ),
+)
+
+# Kafka wants these four said, has none of them for a first try, or keeps data in /tmp.
+_SO_THAT_IT_STARTS: dict[str, Any] = {
+    "process.roles": ("broker", "controller"),
+    "node.id": 1,
+    "controller.listener.names": ("CONTROLLER",),
+    "listeners": ("PLAINTEXT://localhost:9092",),
+    "log.dir": ("headrace-data",),
+}
+
+# Kafka's are for three brokers and more; a node of one could never create its internal topics.
+_FOR_A_NODE_OF_ONE: dict[str, Any] = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    # Nobody else is on the way when the first consumer of a try-out or a test joins.
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+# Bounds are on by default. 10,000 idle connections cost some 20 MB; a single address may hold half.
+_BOUNDED: dict[str, Any] = {
+    "max.connections": 20_000,
+    "max.connections.per.ip": 10_000,
+    "queued.max.request.bytes": 1024**3,
+}
+
+# Our socket buffers were chosen by measurement; -1 leaves the choice to server/.
+_MEASURED: dict[str, Any] = {
+    "socket.send.buffer.bytes": -1,
+    "socket.receive.buffer.bytes": -1,
+    "socket.listen.backlog.size": 1024,
+}
+
+DEFAULTS: dict[str, Any] = {
+    **_SO_THAT_IT_STARTS,
+    **_FOR_A_NODE_OF_ONE,
+    **_BOUNDED,
+    **_MEASURED,
+}

@@ -1,0 +1,129 @@
+"""The words in which the tables beside this file are written: one call per setting.
+
+`integer("num.partitions", 1, at_least(1), "What it is for.")`; the type is the function's name.
+`without_effect(why, ...)` and `unsupported(what, ...)` say what Headrace makes of a group of rows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from headrace.metadata.config_definitions.definition import (
+    Change,
+    Check,
+    ConfigType,
+    Definition,
+    Standing,
+)
+
+CLUSTER_WIDE = Change.CLUSTER_WIDE
+PER_BROKER = Change.PER_BROKER
+RESTART = Change.RESTART
+
+
+def boolean(name: str, default: bool | None, about: str, change: Change = RESTART) -> Definition:
+    return Definition(name, ConfigType.BOOLEAN, default, None, about, change)
+
+
+def string(
+    name: str, default: str | None, check: Check | None, about: str, change: Change = RESTART
+) -> Definition:
+    return Definition(name, ConfigType.STRING, default, check, about, change)
+
+
+def integer(
+    name: str, default: int | None, check: Check | None, about: str, change: Change = RESTART
+) -> Definition:
+    return Definition(name, ConfigType.INT, default, check, about, change)
+
+
+def short(
+    name: str, default: int | None, check: Check | None, about: str, change: Change = RESTART
+) -> Definition:
+    return Definition(name, ConfigType.SHORT, default, check, about, change)
+
+
+def long(
+    name: str, default: int | None, check: Check | None, about: str, change: Change = RESTART
+) -> Definition:
+    return Definition(name, ConfigType.LONG, default, check, about, change)
+
+
+def double(
+    name: str, default: float, check: Check | None, about: str, change: Change = RESTART
+) -> Definition:
+    return Definition(name, ConfigType.DOUBLE, default, check, about, change)
+
+
+def listing(
+    name: str,
+    default: tuple[str, ...] | None,
+    check: Check | None,
+    about: str,
+    change: Change = RESTART,
+) -> Definition:
+    return Definition(name, ConfigType.LIST, default, check, about, change)
+
+
+def java_class(name: str, default: str | None, about: str, change: Change = RESTART) -> Definition:
+    return Definition(name, ConfigType.CLASS, default, None, about, change)
+
+
+def password(name: str, about: str, change: Change = RESTART) -> Definition:
+    return Definition(name, ConfigType.PASSWORD, None, None, about, change)
+
+
+def without_effect(why: str, *rows: Definition) -> tuple[Definition, ...]:
+    """`why` ends the sentence "No effect in Headrace: ..."."""
+    return tuple(replace(row, standing=Standing.NO_EFFECT, why=why) for row in rows)
+
+
+def unsupported(what: str, *rows: Definition) -> tuple[Definition, ...]:
+    """`what` ends the sentence "Headrace does not support ... yet"."""
+    return tuple(replace(row, standing=Standing.UNSUPPORTED, why=what) for row in rows)
+
+
+def internal(*rows: Definition) -> tuple[Definition, ...]:
+    """Kafka's own tests use these; they are not shown unless set."""
+    return tuple(replace(row, internal=True) for row in rows)
+
+
+def at_least(lowest: int) -> Check:
+    return lambda value: None if value >= lowest else f"must be at least {lowest}"
+
+
+def between(lowest: float, highest: float) -> Check:
+    fault = f"must be between {lowest} and {highest}"
+    return lambda value: None if lowest <= value <= highest else fault
+
+
+def between_or(lowest: int, highest: int, other: int) -> Check:
+    fault = f"must be between {lowest} and {highest}, or {other}"
+    return lambda value: None if lowest <= value <= highest or value == other else fault
+
+
+def one_of(*values: str) -> Check:
+    fault = f"must be one of {', '.join(values)}"
+    return lambda value: None if value in values else fault
+
+
+def one_of_in_any_case(*values: str) -> Check:
+    check = one_of(*values)
+    return lambda value: check(value.upper())
+
+
+def some_of(*values: str) -> Check:
+    """For lists; an empty one is allowed."""
+    fault = f"must be a list of {', '.join(values)}"
+    return lambda found: None if set(found) <= set(values) else fault
+
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+def throttled_replicas(value: Any) -> str | None:
+    if value == ("*",) or all(_REPLICA.fullmatch(item) for item in value):
+        return None
+    return "must be * or a list of partition:broker pairs"

@@ -1,0 +1,105 @@
+"""The broker's settings of share groups (KIP-932), which Headrace does not serve yet.
+
+They are accepted because Apache Kafka's own sample file sets some of them.
+"""
+
+from __future__ import annotations
+
+from headrace.metadata.config_definitions.definition import INT_MAX, Definition
+from headrace.metadata.config_definitions.rows import (
+    CLUSTER_WIDE,
+    at_least,
+    between,
+    integer,
+    internal,
+    listing,
+    short,
+    string,
+    without_effect,
+)
+
+_WHY = "share groups are not served yet"
+
+# fmt: off
+_GROUPS = without_effect(_WHY,
+    integer("group.share.session.timeout.ms", 45_000, at_least(1),
+        "share.session.timeout.ms of groups that do not set it."),
+    integer("group.share.min.session.timeout.ms", 45_000, at_least(1),
+        "Shortest session timeout that a share group may set."),
+    integer("group.share.max.session.timeout.ms", 60_000, at_least(1),
+        "Longest session timeout that a share group may set."),
+    integer("group.share.heartbeat.interval.ms", 5_000, at_least(1),
+        "share.heartbeat.interval.ms of groups that do not set it."),
+    integer("group.share.min.heartbeat.interval.ms", 5_000, at_least(1),
+        "Shortest heartbeat interval that a share group may set."),
+    integer("group.share.max.heartbeat.interval.ms", 15_000, at_least(1),
+        "Longest heartbeat interval that a share group may set."),
+    integer("group.share.max.size", 200, between(1, 1_000),
+        "Most members of a share group."),
+    listing("group.share.assignors", ("simple",), None,
+        "Ways to spread partitions over the members of a share group."),
+    integer("group.share.assignment.interval.ms", 1_000, at_least(0),
+        "share.assignment.interval.ms of groups that do not set it.", CLUSTER_WIDE),
+    integer("group.share.min.assignment.interval.ms", 0, at_least(0),
+        "Shortest assignment interval that a share group may set."),
+    integer("group.share.max.assignment.interval.ms", 15_000, at_least(0),
+        "Longest assignment interval that a share group may set."),
+    integer("group.share.delivery.count.limit", 5, between(2, 10),
+        "share.delivery.count.limit of groups that do not set it."),
+    integer("group.share.min.delivery.count.limit", 2, between(2, 5),
+        "Smallest delivery count limit that a share group may set."),
+    integer("group.share.max.delivery.count.limit", 10, between(5, 25),
+        "Largest delivery count limit that a share group may set."),
+    integer("group.share.record.lock.duration.ms", 30_000, between(1_000, 3_600_000),
+        "share.record.lock.duration.ms of groups that do not set it."),
+    integer("group.share.min.record.lock.duration.ms", 15_000, between(1_000, 30_000),
+        "Shortest lock that a share group may set."),
+    integer("group.share.max.record.lock.duration.ms", 60_000, between(30_000, 3_600_000),
+        "Longest lock that a share group may set."),
+    integer("group.share.partition.max.record.locks", 2_000, between(100, 10_000),
+        "share.partition.max.record.locks of groups that do not set it."),
+    integer("group.share.min.partition.max.record.locks", 100, between(100, 2_000),
+        "Smallest number of locks that a share group may set."),
+    integer("group.share.max.partition.max.record.locks", 4_000, between(2_000, 10_000),
+        "Largest number of locks that a share group may set."),
+    integer("group.share.max.share.sessions", 2_000, at_least(1),
+        "How many share sessions are remembered."),
+)
+_COORDINATOR = without_effect(_WHY,
+    integer("share.coordinator.state.topic.num.partitions", 50, at_least(1),
+        "Partitions of __share_group_state; not to be changed once it is there."),
+    short("share.coordinator.state.topic.replication.factor", 3, at_least(1),
+        "Replicas of __share_group_state when it is created."),
+    short("share.coordinator.state.topic.min.isr", 2, at_least(1),
+        "min.insync.replicas of __share_group_state."),
+    integer("share.coordinator.state.topic.segment.bytes", 100 * 1024**2, at_least(1),
+        "segment.bytes of __share_group_state."),
+    integer("share.coordinator.threads", 1, at_least(1),
+        "Threads that keep the state of share groups."),
+    integer("share.coordinator.snapshot.update.records.per.snapshot", 500, between(0, 500),
+        "Records of changes between two records of the whole state."),
+    integer("share.coordinator.load.buffer.size", 5 * 1024**2, at_least(1),
+        "Bytes read at a time when the state is loaded."),
+    integer("share.coordinator.state.topic.compression.codec", 0, None,
+        "Compression of __share_group_state: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
+    integer("share.coordinator.append.linger.ms", -1, at_least(-1),
+        "How long the coordinator gathers records before it writes them; -1: as it finds best."),
+    integer("share.coordinator.write.timeout.ms", 5_000, at_least(1),
+        "How long a write of the state waits until it is replicated."),
+    integer("share.coordinator.cached.buffer.max.bytes", 1024**2 + 12, between(512 * 1024, INT_MAX),
+        "Largest write buffer that the coordinator keeps.", CLUSTER_WIDE),
+)
+_INTERNAL = internal(*without_effect(_WHY,
+    integer("group.share.initialize.retry.interval.ms", 30_000, at_least(1),
+        "Rest before the state of a partition is initialised again."),
+    string("group.share.persister.class.name",
+        "org.apache.kafka.server.share.persister.DefaultStatePersister", None,
+        "Class that keeps the state of share groups."),
+    integer("share.coordinator.state.topic.prune.interval.ms", 300_000, at_least(1),
+        "How often old records of __share_group_state are removed."),
+    integer("share.coordinator.cold.partition.snapshot.interval.ms", 300_000, at_least(1),
+        "How often the state of quiet partitions is written as a whole."),
+))
+# fmt: on
+
+SHARING: tuple[Definition, ...] = (*_GROUPS, *_COORDINATOR, *_INTERNAL)

@@ -1,0 +1,228 @@
+"""Settings as DescribeConfigs shows them: value, source, and the other places that have a say.
+
+What is listed as a synonym, and in which order, follows what Apache Kafka 4.3 answers, including
+that a topic's value which comes from a broker's second choice (`log.retention.hours`) is shown as a
+default without synonyms. Values of passwords and of names nobody knows are never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.metadata.config_definitions import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+)
+from headrace.metadata.config_definitions.definition import (
+    BadValue,
+    Change,
+    ConfigType,
+    Definition,
+)
+from headrace.metadata.config_validation import dynamic_definition
+from headrace.metadata.configs import (
+    ALL_BROKERS,
+    Configs,
+    Layer,
+    ResourceType,
+    Source,
+    group_values,
+    layers,
+    topic_values,
+)
+
+# Broker's settings that say the same in other units; the best one counts.
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("log.roll.ms", "log.roll.hours"), ("log.roll.ms", "log.roll.hours")),
+    **dict.fromkeys(
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ),
+    **dict.fromkeys(
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+
+class Place(NamedTuple):
+    """One place that gives a value, best first in a list."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(slots=True)
+class Description:
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    type: ConfigType
+    documentation: str | None
+    synonyms: list[Place] = field(default_factory=list)
+
+
+Wanted = Callable[[str], bool]  # whether a client asked for this name
+
+
+def of_topic(
+    static: Mapping[str, str], configs: Configs, topic: str, wanted: Wanted
+) -> list[Description]:
+    own = configs.get((ResourceType.TOPIC, topic), {})
+    values = topic_values(static, configs, topic)
+    found = layers(static, configs)
+    described = []
+    for name in _names(TOPIC_SETTINGS, own, wanted):
+        definition = TOPIC_SETTINGS.get(name)
+        if definition is None:
+            described.append(_unknown(name, Source.TOPIC, read_only=False))
+            continue
+        value = definition.format(
+            definition.parse(own[name]) if definition.internal else values[name]
+        )
+        places = [Place(name, value, Source.TOPIC)] if name in own else []
+        if definition.synonyms:
+            places += _broker_places(definition.synonyms[0].name, found)
+        described.append(_description(definition, value, places))
+    return described
+
+
+def of_broker(static: Mapping[str, str], configs: Configs, wanted: Wanted) -> list[Description]:
+    found = layers(static, configs)
+    given = [name for layer in found for name in layer.settings]
+    described = []
+    for name in _names(BROKER_SETTINGS, given, wanted):
+        definition = dynamic_definition(name)
+        if definition is None:
+            source = next(layer.source for layer in found if name in layer.settings)
+            described.append(_unknown(name, source, read_only=True))
+            continue
+        places = _broker_places(name, found)
+        value = _effective(definition, found)
+        described.append(_description(definition, definition.format(value), places))
+    return described
+
+
+def of_all_brokers(configs: Configs, wanted: Wanted) -> list[Description]:
+    """What was set for all brokers while they run; nothing else is shown."""
+    own = configs.get((ResourceType.BROKER, ALL_BROKERS), {})
+    described = []
+    for name in filter(wanted, own):
+        definition = dynamic_definition(name)
+        if definition is None:
+            described.append(_unknown(name, Source.ALL_BROKERS, read_only=True))
+        else:
+            value = None if definition.sensitive else own[name]
+            places = [Place(name, value, Source.ALL_BROKERS)]
+            described.append(_description(definition, value, places))
+    return described
+
+
+def of_group(
+    static: Mapping[str, str], configs: Configs, group: str, wanted: Wanted
+) -> list[Description]:
+    own = configs.get((ResourceType.GROUP, group), {})
+    values = group_values(static, configs, group)
+    found = layers(static, configs)
+    described = []
+    for name in _names(GROUP_SETTINGS, own, wanted):
+        definition = GROUP_SETTINGS.get(name)
+        if definition is None:
+            described.append(_unknown(name, Source.GROUP, read_only=False))
+            continue
+        value = definition.format(values[name])
+        places = [Place(name, value, Source.GROUP)] if name in own else []
+        if definition.synonyms:
+            places += _broker_places(definition.synonyms[0].name, found)
+        else:
+            places.append(Place(name, definition.format(definition.default), Source.DEFAULT))
+        described.append(_description(definition, value, places))
+    return described
+
+
+def of_client_metrics(configs: Configs, subscription: str, wanted: Wanted) -> list[Description]:
+    own = configs.get((ResourceType.CLIENT_METRICS, subscription), {})
+    described = []
+    for name in filter(wanted, CLIENT_METRICS_SETTINGS):
+        definition = CLIENT_METRICS_SETTINGS[name]
+        value = own.get(name, definition.format(definition.default))
+        places = [Place(name, value, Source.CLIENT_METRICS)] if name in own else []
+        described.append(_description(definition, value, places))
+    return described
+
+
+def _names(table: Mapping[str, Definition], given: Iterable[str], wanted: Wanted) -> Iterable[str]:
+    """All settings of the table but internal ones, and whatever else was given."""
+    names = dict.fromkeys(name for name, definition in table.items() if not definition.internal)
+    names.update(dict.fromkeys(given))
+    return filter(wanted, names)
+
+
+def _broker_places(name: str, found: tuple[Layer, ...]) -> list[Place]:
+    family = _FAMILIES.get(name, (name,))
+    places = [
+        Place(member, _shown(member, layer.settings[member]), layer.source)
+        for layer in found
+        for member in family
+        if member in layer.settings
+    ]
+    for member in family:
+        definition = dynamic_definition(member)
+        if member in BROKER_SETTINGS and definition is not None and definition.default is not None:
+            places.append(Place(member, definition.format(definition.default), Source.DEFAULT))
+    # What comes before the name itself belongs to another one.
+    while places and places[0].name != name:
+        del places[0]
+    return places
+
+
+def _shown(name: str, text: str) -> str | None:
+    definition = dynamic_definition(name)
+    return None if definition is None or definition.sensitive else text
+
+
+def _effective(definition: Definition, found: tuple[Layer, ...]) -> Any:
+    for layer in found:
+        text = layer.settings.get(definition.name)
+        if text is not None:
+            try:
+                return definition.parse(text)
+            except BadValue:
+                continue
+    return definition.default
+
+
+def _description(definition: Definition, value: str | None, places: list[Place]) -> Description:
+    if definition.sensitive:
+        value = None
+    return Description(
+        name=definition.name,
+        value=value,
+        source=places[0].source if places else Source.DEFAULT,
+        read_only=definition.change is Change.RESTART and definition.name in BROKER_SETTINGS,
+        sensitive=definition.sensitive,
+        type=definition.type,
+        documentation=definition.documentation,
+        synonyms=places,
+    )
+
+
+def _unknown(name: str, source: Source, *, read_only: bool) -> Description:
+    return Description(
+        name=name,
+        value=None,
+        source=source,
+        read_only=read_only,
+        sensitive=True,
+        type=ConfigType.UNKNOWN,
+        documentation=None,
+        synonyms=[Place(name, None, source)],
+    )

@@ -1,0 +1,124 @@
+"""Listeners as Kafka writes them, `NAME://HOST:PORT`, and which of them this node opens.
+
+Listeners between controllers are read and not opened yet. A listener that is not PLAINTEXT is
+refused: nothing here can encrypt or authenticate. Host names are not looked up; only `localhost`
+and addresses of the loopback network count as this machine's own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from headrace.metadata.config_definitions.definition import BadValue
+from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
+
+_LISTENER = re.compile(r"([^:/]+)://(?:\[([^]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:\[([^]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+DEFAULT_CONTROLLER_PORT = 9093
+
+
+class Listener(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{bracketed(self.host)}:{self.port}"
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def parse_address(text: str, what: str) -> tuple[str, int]:
+    """HOST:PORT of an option."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None or int(found[3]) > 65535:
+        raise BadValue(f"{what} must be HOST:PORT, not '{text}'.")
+    return found[1] or found[2] or "", int(found[3])
+
+
+def parse_listeners(name: str, entries: tuple[str, ...]) -> dict[str, Listener]:
+    listeners: dict[str, Listener] = {}
+    for entry in entries:
+        found = _LISTENER.fullmatch(entry)
+        if found is None or int(found[4]) > 65535:
+            raise BadValue(f"{name} must be a list of NAME://HOST:PORT, not '{entry}'.")
+        # Kafka does not tell upper from lower case in these names.
+        listener = Listener(found[1].upper(), found[2] or found[3] or "", int(found[4]))
+        if listener.name in listeners:
+            raise BadValue(f"{name} has two entries named {listener.name}.")
+        listeners[listener.name] = listener
+    return listeners
+
+
+def split_listeners(
+    values: Mapping[str, Any],
+) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
+    """The listeners for clients, and those for controllers."""
+    everyone = parse_listeners("listeners", values["listeners"])
+    for_controllers = {name.upper() for name in values["controller.listener.names"]}
+    protocols = _protocols(values["listener.security.protocol.map"])
+    clients = tuple(found for name, found in everyone.items() if name not in for_controllers)
+    for listener in clients:
+        # A map that does not name a listener is understood as Kafka's default one.
+        default = listener.name if listener.name in SECURITY_PROTOCOLS else "PLAINTEXT"
+        protocol = protocols.get(listener.name, default)
+        if protocol != "PLAINTEXT":
+            raise BadValue(
+                f"The listener {listener.name} uses {protocol}, and Headrace does not support "
+                "encryption or authentication yet: only PLAINTEXT."
+            )
+    if not clients:
+        raise BadValue("listeners has no entry for clients, only for controllers.")
+    between_brokers = values["inter.broker.listener.name"]
+    if between_brokers and between_brokers.upper() not in {found.name for found in clients}:
+        raise BadValue(f"inter.broker.listener.name={between_brokers} is not in listeners.")
+    controllers = tuple(found for name, found in everyone.items() if name in for_controllers)
+    return clients, controllers
+
+
+def _protocols(text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = entry.partition(":")
+        if protocol.strip().upper() not in SECURITY_PROTOCOLS:
+            raise BadValue(
+                f"listener.security.protocol.map must be a list of NAME:PROTOCOL with one of "
+                f"{', '.join(SECURITY_PROTOCOLS)}, not '{entry}'."
+            )
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def advertised_addresses(
+    listeners: tuple[Listener, ...], entries: tuple[str, ...] | None, all_names: set[str]
+) -> dict[str, tuple[str, int]]:
+    """What clients of each listener are told; port 0 means the one that was bound."""
+    advertised = parse_listeners("advertised.listeners", entries or ())
+    strange = sorted(advertised.keys() - all_names)
+    if strange:
+        raise BadValue(f"advertised.listeners names {', '.join(strange)}, listeners does not.")
+    addresses: dict[str, tuple[str, int]] = {}
+    for listener in listeners:
+        told = advertised.get(listener.name, listener)
+        host = told.host
+        if host in EVERY_ADDRESS:
+            # A client cannot connect to "every address" of another machine.
+            host = socket.gethostname()
+        addresses[listener.name] = (host, told.port)
+    return addresses
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,254 @@
+"""What a node is started with: a properties file, `--set`, `--data`, `--listen` and the like.
+
+`load_settings` gives `Settings`, or raises `CannotStart` with one sentence that names the file and
+line. A setting for something that is not supported refuses to start and is never ignored; a name
+that nobody knows is warned of, as Apache Kafka does. Options win over the file; of two lines with
+one name the last counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.broker.broker import Endpoint
+from headrace.consensus.voters import VoterEndpoint
+from headrace.metadata.config_definitions import BROKER_SETTINGS
+from headrace.metadata.config_definitions.definition import BadValue
+from headrace.metadata.config_validation import (
+    fault_between_settings,
+    is_refused,
+    not_supported_by_name,
+)
+from headrace.metadata.configs import broker_values
+from headrace.node import NodeSettings
+from headrace.server import java_properties
+from headrace.server.addresses import (
+    DEFAULT_CONTROLLER_PORT,
+    Listener,
+    advertised_addresses,
+    is_loopback,
+    parse_address,
+    split_listeners,
+)
+
+log = logging.getLogger(__name__)
+
+ROLES = {"broker", "controller"}
+# Of three files each; far below any usual limit of descriptors, far above what is read at a time.
+OPEN_SEGMENTS = 500
+
+
+class CannotStart(Exception):
+    """Why, and what to do, in one sentence."""
+
+
+@dataclass(slots=True)
+class Settings:
+    node_id: int
+    log_dir: str
+    listeners: tuple[Listener, ...]  # for clients; those of controllers are not opened
+    advertised: dict[str, tuple[str, int]]  # by listener; port 0: the one that was bound
+    controller_endpoint: VoterEndpoint
+    values: dict[str, Any]  # every broker setting by Kafka's name, typed
+    given: dict[str, str]  # those that were set, as text
+    metrics: tuple[str, int] | None = None
+
+    def for_node(
+        self, ports: Mapping[str, int], *, open_files: int = OPEN_SEGMENTS
+    ) -> NodeSettings:
+        """`ports` are those that the listeners have got."""
+        return NodeSettings(
+            node_id=self.node_id,
+            folder=self.log_dir,
+            values=self.values,
+            given=self.given,
+            endpoints={
+                name: Endpoint(host, port or ports[name])
+                for name, (host, port) in self.advertised.items()
+            },
+            controller_endpoint=self.controller_endpoint,
+        )
+
+
+@dataclass(slots=True)
+class Given:
+    """One setting as somebody wrote it; `origin` is where."""
+
+    text: str
+    origin: str
+
+
+def load_settings(
+    *,
+    config_file: Path | str | None = None,
+    overrides: Mapping[str, str] | Iterable[str] = (),
+    data: Path | str | None = None,
+    listen: str | None = None,
+    metrics: str | None = None,
+    insecure: bool = False,
+) -> Settings:
+    """`overrides` are KEY=VALUE texts or a mapping; `insecure` allows to listen beyond loopback."""
+    given: dict[str, Given] = {}
+    if config_file is not None:
+        given.update(_read_file(Path(config_file)))
+    given.update(_read_overrides(overrides))
+    if data is not None:
+        given.pop("log.dir", None)
+        given["log.dirs"] = Given(str(data), "--data")
+    try:
+        if listen is not None:
+            host, port = parse_address(listen, "--listen")
+            address = Listener("PLAINTEXT", host, port)
+            given["listeners"] = Given(f"PLAINTEXT://{address}", "--listen")
+        return _settings(given, metrics=metrics, insecure=insecure)
+    except BadValue as fault:
+        raise CannotStart(str(fault)) from None
+
+
+def _read_file(path: Path) -> dict[str, Given]:
+    try:
+        entries = java_properties.parse(path.read_bytes())
+    except OSError as problem:
+        raise CannotStart(f"The file {path} cannot be read: {problem.strerror}.") from None
+    except java_properties.MalformedProperties as fault:
+        raise CannotStart(f"The file {path} cannot be understood: {fault}.") from None
+    return {entry.name: Given(entry.value, f"{path}, line {entry.line}") for entry in entries}
+
+
+def _read_overrides(overrides: Mapping[str, str] | Iterable[str]) -> dict[str, Given]:
+    if isinstance(overrides, Mapping):
+        return {name: Given(text, f"setting {name}") for name, text in overrides.items()}
+    given: dict[str, Given] = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals or not name.strip():
+            raise CannotStart(f"--set takes KEY=VALUE, not '{override}'.")
+        given[name.strip()] = Given(text, f"--set {name.strip()}")
+    return given
+
+
+def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -> Settings:
+    _agree_on_node_id(given)
+    for name, setting in given.items():
+        _require_understood(name, setting)
+    texts = {name: setting.text for name, setting in given.items()}
+    values = broker_values(texts, {})
+    fault = fault_between_settings(values)
+    if fault is not None:
+        raise CannotStart(fault)
+    _require_cluster_of_one(values)
+    clients, controllers = split_listeners(values)
+    if not insecure:
+        _require_loopback(clients)
+    names = {listener.name for listener in (*clients, *controllers)}
+    return Settings(
+        node_id=values["node.id"],
+        log_dir=_data_folder(values),
+        listeners=clients,
+        advertised=advertised_addresses(clients, values["advertised.listeners"], names),
+        controller_endpoint=_controller_endpoint(controllers, values),
+        values=values,
+        given=texts,
+        metrics=None if metrics is None else parse_address(metrics, "--metrics"),
+    )
+
+
+def _agree_on_node_id(given: dict[str, Given]) -> None:
+    """Kafka's older name `broker.id` says the same; each stands in for the other."""
+    node_id, broker_id = given.get("node.id"), given.get("broker.id")
+    if node_id is not None and broker_id is not None:
+        if node_id.text.strip() != broker_id.text.strip():
+            raise CannotStart(
+                f"{broker_id.origin}: broker.id is {broker_id.text} while node.id is "
+                f"{node_id.text}; leave broker.id out."
+            )
+    elif node_id is not None:
+        given["broker.id"] = node_id
+    elif broker_id is not None:
+        given["node.id"] = broker_id
+
+
+def _require_understood(name: str, setting: Given) -> None:
+    definition = BROKER_SETTINGS.get(name)
+    if definition is None:
+        lacking = not_supported_by_name(name)
+        if lacking is None:
+            log.warning("%s: there is no setting named %s; it is ignored", setting.origin, name)
+            return
+    else:
+        try:
+            value = definition.parse(setting.text)
+        except BadValue as fault:
+            raise CannotStart(f"{setting.origin}: {fault}") from None
+        if not is_refused(definition, value):
+            return
+        lacking = definition.why
+    raise CannotStart(
+        f"{setting.origin}: {name} cannot be honoured, because Headrace does not support "
+        f"{lacking} yet; take it out to start without."
+    )
+
+
+def _require_cluster_of_one(values: Mapping[str, Any]) -> None:
+    roles = values["process.roles"]
+    if set(roles) != ROLES:
+        raise CannotStart(
+            f"process.roles={','.join(roles)} is not supported yet: a node is broker and "
+            "controller in one; write process.roles=broker,controller or leave it out."
+        )
+    voters = values["controller.quorum.voters"]
+    if len(voters) > 1 or len(values["controller.quorum.bootstrap.servers"]) > 1:
+        raise CannotStart(
+            "A quorum of several controllers is not supported yet; name this node alone in "
+            "controller.quorum.voters and controller.quorum.bootstrap.servers, or leave them out."
+        )
+    if voters and voters[0].partition("@")[0] != str(values["node.id"]):
+        raise CannotStart(
+            f"controller.quorum.voters={voters[0]} does not name node.id={values['node.id']}."
+        )
+    protocol = values["security.inter.broker.protocol"]
+    if protocol != "PLAINTEXT":
+        raise CannotStart(
+            f"security.inter.broker.protocol={protocol} is not supported yet: only PLAINTEXT."
+        )
+
+
+def _require_loopback(listeners: tuple[Listener, ...]) -> None:
+    for listener in listeners:
+        if not is_loopback(listener.host):
+            raise CannotStart(
+                f"Listening on {listener} lets other machines in, and nothing is encrypted and "
+                "nobody is asked for a password: start with --insecure if you want that, or "
+                "listen on localhost."
+            )
+
+
+def _data_folder(values: Mapping[str, Any]) -> str:
+    folders: tuple[str, ...] = values["log.dirs"] or values["log.dir"]
+    if len(folders) != 1:
+        raise CannotStart(
+            f"log.dirs must name one data folder, several are not supported yet: "
+            f"'{','.join(folders)}'."
+        )
+    apart = values["metadata.log.dir"]
+    if apart and apart != folders[0]:
+        raise CannotStart(
+            f"metadata.log.dir={apart} is not supported yet: the metadata log lies in the data "
+            "folder; leave it out."
+        )
+    return folders[0]
+
+
+def _controller_endpoint(
+    controllers: tuple[Listener, ...], values: Mapping[str, Any]
+) -> VoterEndpoint:
+    """What the quorum's records say of this node; nobody can connect to it yet."""
+    if controllers:
+        listener = controllers[0]
+        return VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
+    name = next(iter(values["controller.listener.names"]), "CONTROLLER")
+    return VoterEndpoint(name.upper(), "localhost", DEFAULT_CONTROLLER_PORT)
