@@ -56,7 +56,6 @@ class NodeSettings:
     given: Mapping[str, str]  # those that were set, as text
     endpoints: dict[str, Endpoint]  # what clients of each listener are told
     controller_endpoint: VoterEndpoint
-    open_files: int  # how many segments may be open at a time
 
 
 class ControllerAtHand:
@@ -108,6 +107,7 @@ class Node:
         randomness: Callable[[int], bytes],
         submit: Submit,
         space: Callable[[], tuple[int, int]],
+        open_files: int,
         stopwatch: Callable[[], int] | None = None,
     ) -> None:
         self.disk = disk
@@ -131,7 +131,7 @@ class Node:
             randomness=randomness,
             unwritten=self._unwritten,
             flushes=self._flushes,
-            open_files=settings.open_files,
+            open_files=open_files,
             space=space,
         )
         self.controller = self._open_controller()

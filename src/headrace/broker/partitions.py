@@ -65,7 +65,7 @@ class Partitions:
         settings = LogSettings(
             segment_bytes=METADATA_SEGMENT_BYTES, max_message_bytes=METADATA_BATCH_BYTES
         )
-        return PartitionLog.open(
+        self._metadata_log = PartitionLog.open(
             self._open_files,
             f"{self.folder}/{name}",
             settings,
@@ -74,6 +74,7 @@ class Partitions:
             unwritten=self._unwritten,
             wants_flush=self._flushes,
         )
+        return self._metadata_log
 
     def load(self, image: MetadataImage) -> None:
         """Find the logs again and put aside those that no topic of the image owns."""
@@ -163,6 +164,7 @@ class Partitions:
 
     def close(self, broker_epoch: int, high_watermarks: dict[tuple[str, int], int]) -> None:
         """A clean end; waits for the disk."""
+        self._metadata_log.close().run(self._disk)
         self._logs.close(broker_epoch=broker_epoch, high_watermarks=high_watermarks)
 
     def _remove_later(self, paths: list[str], delay_ms: int) -> None:

@@ -24,20 +24,17 @@ from headrace.server.loop import Loop
 from headrace.server.metrics import Family, MetricsServer, request_families
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
-from headrace.server.settings import Settings
+from headrace.server.settings import CannotStart, Settings
 from headrace.serving.session import Session
 
 log = logging.getLogger(__name__)
 
-# The rest is for segments (bounded by storage), the poller and the like.
+# What is left is for the poller, checkpoints and the like.
 SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.5
+SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
 # With 300,000 live objects the collector's full passes cost 1 us per request at its defaults.
 GC_THRESHOLDS = (50_000, 20, 50)
-
-
-class CannotStart(Exception):
-    """Why, and what to do, in one sentence."""
 
 
 class Server:
@@ -60,6 +57,7 @@ class Server:
             randomness=os.urandom,
             submit=self.flusher.submit,
             space=lambda: space_of(settings.log_dir),
+            open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
             stopwatch=perf_counter_ns if settings.metrics is not None else None,
         )
         self.loop = Loop(
