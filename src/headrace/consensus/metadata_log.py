@@ -26,6 +26,7 @@ from headrace.consensus.snapshots import (
     SnapshotId,
     SnapshotWork,
     list_snapshots,
+    read_last_contained_ms,
     read_snapshot,
     snapshot_batches,
 )
@@ -179,9 +180,8 @@ class MetadataLog:
 
     def _is_older(self, retention_ms: int, wall_ms: int) -> bool:
         """Whether what the second snapshot holds is so old that the first is not needed."""
-        path = self._path(self.snapshots[1])
-        newer = read_snapshot(self.disk.read_file(path), path)
-        return wall_ms - newer.last_contained_ms > retention_ms
+        newer_ms = read_last_contained_ms(self.disk, self._path(self.snapshots[1]))
+        return wall_ms - newer_ms > retention_ms
 
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self.folder}/{snapshot.file_name}"

@@ -25,6 +25,7 @@ from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from headrace.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.protocol.record_batch import HEADER_SIZE, read_header
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 1_000
@@ -114,6 +115,17 @@ def read_snapshot(data: bytes, name: str) -> Snapshot:
     if not isinstance(last, SnapshotFooterRecord):
         raise MalformedMessage(f"the snapshot {name} has no end")
     return snapshot
+
+
+def read_last_contained_ms(disk: Disk, path: str) -> int:
+    """The time of the last record that the snapshot stands for; reads only its first batch."""
+    file = disk.open(path)
+    size = read_header(file.read(HEADER_SIZE, 0)).size
+    first = next(batches_in(memoryview(file.read(size, 0))))
+    file.close()
+    header = first.records[0]
+    assert isinstance(header, SnapshotHeaderRecord), "it was read when it was loaded or written"
+    return header.last_contained_log_timestamp
 
 
 def _note(snapshot: Snapshot, message: Any) -> None:

@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -149,7 +150,11 @@ class Controller:
             self._snapshot_running = True
             self._snapshot_ms = now.monotonic_ms
             self.background.append(
-                self.log.snapshot(self.committed_image, now.wall_ms, self._snapshot_ended)
+                self.log.snapshot(
+                    self.committed_image,
+                    now.wall_ms,
+                    partial(self._snapshot_ended, wall_ms=now.wall_ms),
+                )
             )
 
     @property
@@ -286,14 +291,14 @@ class Controller:
         interval = self.settings.snapshot_after_ms
         return interval > 0 and now.monotonic_ms - self._snapshot_ms >= interval
 
-    def _snapshot_ended(self, error: OSError | None) -> None:
+    def _snapshot_ended(self, error: OSError | None, wall_ms: int) -> None:
         """The next one is tried after as long, or as many bytes, whether this one failed or not."""
         self._snapshot_running = False
         if error is not None:
             log.warning("a snapshot of the metadata could not be written: %s", error)
             return
         self.log.clean_up(
-            self.committed_image.wall_ms,
+            wall_ms,
             retention_bytes=self.settings.retention_bytes,
             retention_ms=self.settings.retention_ms,
         )

@@ -132,6 +132,22 @@ def test_old_snapshots_go_with_the_log_before_them_when_they_are_too_many_bytes(
     assert len(again.controller.image.topics) == 10
 
 
+def test_old_snapshots_go_when_the_next_one_is_old_enough_to_stand_for_them(
+    tmp_path: Path,
+) -> None:
+    settings = ControllerSettings(snapshot_after_bytes=1, retention_ms=1_000)
+    quorum = QuorumOfOne(tmp_path, settings)
+    for name in ("orders", "visits", "clicks"):
+        quorum.create(name)
+        quorum.flush()
+        quorum.now.wall_ms += 600
+        quorum.controller.tick(quorum.now)
+        quorum.do_background_work()
+    kept = quorum.log.snapshots
+    assert len(kept) == 2 and kept[0] > SnapshotId(0, 0), "the last of them is only 600 ms old"
+    assert quorum.storage.start_offset == kept[0].end_offset
+
+
 def test_a_log_that_lost_its_tail_goes_on_behind_its_snapshot(tmp_path: Path) -> None:
     quorum = QuorumOfOne(tmp_path, ControllerSettings(snapshot_after_bytes=1))
     quorum.create("orders")
