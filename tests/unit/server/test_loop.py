@@ -29,7 +29,12 @@ class Station:
     def __init__(self, poller, handlers, *, max_frame=10_000_000):
         talk = Conversation(handlers, max_frame=max_frame)
         self.loop = Loop(
-            poller, SystemClock(), talk.dispatch.now, talk.dispatch, talk.purgatory, lambda dirty: None
+            poller,
+            SystemClock(),
+            talk.dispatch.now,
+            talk.dispatch,
+            talk.purgatory,
+            lambda dirty: None,
         )
         self.purgatory = talk.purgatory
         self.clients = []

@@ -3,11 +3,17 @@
 from struct import pack
 
 import pytest
-from tests.unit.serving.conversation import Conversation, api_versions, find_coordinator, frame, metadata
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.serving.api import Parked, Refused
 from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
+from tests.unit.serving.conversation import (
+    Conversation,
+    api_versions,
+    find_coordinator,
+    frame,
+    metadata,
+)
 
 API_VERSIONS, METADATA, FIND_COORDINATOR = 18, 3, 10
 

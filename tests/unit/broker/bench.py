@@ -1,0 +1,175 @@
+"""A whole node without sockets, threads or real time: requests in, answers out, the clock in hand."""
+
+from collections import deque
+
+from headrace.environment import FileSlice, Now
+from headrace.node import Node
+from headrace.protocol import record_batch
+from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.messages import create_topics, fetch, produce
+from headrace.server.real_disk import RealDisk
+from headrace.server.settings import load_settings
+from headrace.serving.session import Session
+
+PARKED = "parked"
+START_MS = 1_700_000_000_000
+
+
+class Bench:
+    """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
+
+    def __init__(self, folder, *, flushes_wait=False, **settings):
+        self.folder = folder
+        self.now = Now(1_000, START_MS)
+        self.background = deque()
+        self.flushes_wait = False
+        folder.mkdir(exist_ok=True)
+        names = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        loaded = load_settings(data=str(folder), listen="127.0.0.1:0", overrides=names)
+        self.node = Node(
+            RealDisk(),
+            loaded.for_node({"PLAINTEXT": 9092}),
+            self.now,
+            randomness=Randomness(),
+            submit=lambda work, done: self.background.append((work, done)),
+            space=lambda: (1_000_000, 500_000),
+            open_files=100,
+        )
+        self.settle()
+        self.flushes_wait = flushes_wait
+
+    def connect(self):
+        return Session("127.0.0.1", "PLAINTEXT")
+
+    def settle(self):
+        """Turns of the loop until nothing moves any more."""
+        node = self.node
+        while True:
+            node.purgatory.expire(self.now.monotonic_ms)
+            node.purgatory.settle()
+            assert node.end_turn()
+            if not self.background or self.flushes_wait:
+                return
+            self.run_background()
+
+    def run_background(self):
+        while self.background:
+            work, done = self.background.popleft()
+            work()
+            done(None)
+            self.node.end_turn()
+            self.node.purgatory.settle()
+
+    def advance(self, milliseconds):
+        self.now.monotonic_ms += milliseconds
+        self.now.wall_ms += milliseconds
+        for period_ms, do in self.node.timers():
+            if milliseconds >= period_ms:
+                do()
+        self.settle()
+
+    def stop(self):
+        self.node.stop()
+        self.settle()
+        assert self.node.stopped
+
+    def ask(self, messages, request, *, version=None, session=None):
+        """The decoded answer, PARKED, or None if there is none; answers go through the codecs."""
+        version = messages.VERSIONS[-1] if version is None else version
+        session = session or self.connect()
+        pieces = encode_request(messages, version, 7, "bench", request)
+        data = bytearray(b"".join(bytes(piece) for piece in pieces))
+        self.node.dispatch.feed(session, memoryview(data), len(data))
+        self.settle()
+        if not session.outbox:
+            return PARKED if session.line else None
+        return self.answer_on(session, messages, version)
+
+    def answer_on(self, session, messages, version=None):
+        version = messages.VERSIONS[-1] if version is None else version
+        frame = b"".join(read_piece(piece) for piece in session.outbox)
+        session.outbox.clear()
+        return decode_response(messages, version, memoryview(frame)[4:])[1]
+
+    # What most stories begin with
+
+    def create(self, name, partitions=1, **configs):
+        topic = create_topics.CreatableTopic(name, partitions, -1)
+        topic.configs = [
+            create_topics.CreatableTopicConfig(key.replace("_", "."), str(value))
+            for key, value in configs.items()
+        ]
+        request = create_topics.CreateTopicsRequest([topic], 1000)
+        [result] = self.ask(create_topics, request).topics
+        assert result.error_code == 0, result.error_message
+        return result.topic_id
+
+    def produce(self, topic, *values, partition=0, acks=-1, session=None, **batch):
+        data = batch.pop("records", None) or build(values, self.now.wall_ms, **batch)
+        request = produce.ProduceRequest(
+            None,
+            acks,
+            1_000,
+            [
+                produce.TopicProduceData(
+                    topic, bytes(16), [produce.PartitionProduceData(partition, data)]
+                )
+            ],
+        )
+        answer = self.ask(produce, request, version=12, session=session)
+        if answer is None or answer == PARKED:
+            return answer
+        return answer.responses[0].partition_responses[0]
+
+    def fetch(self, topic, offset=0, *, partition=0, session=None, **options):
+        request = fetch_request(topic, offset, partition=partition, **options)
+        answer = self.ask(fetch, request, version=12, session=session)
+        return answer if answer == PARKED else only_partition(answer)
+
+
+def fetch_request(topic, offset, *, partition=0, max_wait_ms=0, min_bytes=1, max_bytes=1_000_000):
+    request = fetch.FetchRequest()
+    request.max_wait_ms = max_wait_ms
+    request.min_bytes = min_bytes
+    request.max_bytes = max_bytes
+    wanted = fetch.FetchPartition(partition)
+    wanted.fetch_offset = offset
+    wanted.partition_max_bytes = max_bytes
+    request.topics = [fetch.FetchTopic(topic, bytes(16), [wanted])]
+    return request
+
+
+def only_partition(answer):
+    return answer.responses[0].partitions[0]
+
+
+def values_in(records):
+    found = []
+    for position, header in record_batch.headers_in(records):
+        batch = records[position : position + header.size]
+        found += [record.value for record in record_batch.walk(batch, 1 << 20)]
+    return found
+
+
+def build(values, wall_ms, **options):
+    records = [
+        record_batch.Record(key=None, value=value.encode(), timestamp=wall_ms) for value in values
+    ]
+    return record_batch.build(records, base_offset=0, leader_epoch=-1, **options)
+
+
+def read_piece(piece):
+    if isinstance(piece, FileSlice):
+        return piece.file.read(piece.length, piece.position)
+    return bytes(piece)
+
+
+class Randomness:
+    """Counts: different each time, the same in each run."""
+
+    def __init__(self):
+        self.drawn = 0
+
+    def __call__(self, size):
+        self.drawn += 1
+        return self.drawn.to_bytes(size, "big")
