@@ -1,9 +1,9 @@
 """Seven Kafka clients that nobody here wrote, behind the same three verbs.
 
 `produce` sends records to one partition and says at which offsets they lie, `consume` reads a
-partition from an offset on without a group, `offset_for_time` asks where a time begins. The programs
-in other languages (`java/`, `go/`, `node/`) read one JSON job from standard input and print one JSON
-answer; bytes travel as base64, and a value too large to print as its SHA-256.
+partition from an offset on without a group, `offset_for_time` asks where a time begins. The
+programs in other languages (`java/`, `go/`, `node/`) read one JSON job from standard input and
+print one JSON answer; bytes travel as base64, and a value too large to print as its SHA-256.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import aiokafka
 import confluent_kafka
 import kafka
 
-from interop.java_session import JavaSession
-from interop.tools import tool
+from tests.interop.java_session import JavaSession
+from tests.interop.tools import tool
 
 TOO_LARGE_TO_PRINT = 100_000
 LARGE_LIMIT = 100 * 1024 * 1024  # what clients are told to allow, like the broker's frame limit

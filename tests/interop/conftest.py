@@ -1,18 +1,14 @@
-"""Fixtures of the interop tests.
-
-`TARGET=apache` runs the same tests against Apache Kafka: what fails there is wrong in the test.
-"""
+"""Fixtures of the interop tests."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interop.brokers import Node, make_node
-from interop.clients import (
+from tests.interop.brokers import TARGET, Node, make_node
+from tests.interop.clients import (
     Aiokafka,
     Client,
     ConfluentKafka,
@@ -22,10 +18,8 @@ from interop.clients import (
     go_program,
     node_program,
 )
-from interop.java_session import JavaSession
-from interop.tools import CACHE, HERE, run, tool
-
-TARGET = os.environ.get("TARGET", "headrace")
+from tests.interop.java_session import JavaSession
+from tests.interop.tools import CACHE, HERE, run, tool
 
 SETTINGS = {"num.partitions": "1"}
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from interop.tools import HERE, java_command, kafka_jars, run, tool
+from tests.interop.tools import HERE, java_command, kafka_jars, run, tool
 
 
 class ToolFailed(AssertionError):

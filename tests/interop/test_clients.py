@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from interop.brokers import Node
-from interop.clients import ALL_COMPRESSIONS, Client, CommandProgram, Record
-from interop.topics import create_topic
+from tests.interop.brokers import Node
+from tests.interop.clients import ALL_COMPRESSIONS, Client, CommandProgram, Record
+from tests.interop.topics import create_topic
 
 BASE_TIME = 1_700_000_000_000
 RAISED = {"max.message.bytes": str(100 * 1024 * 1024)}

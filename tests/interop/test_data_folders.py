@@ -12,9 +12,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from interop.brokers import Node, make_node
-from interop.clients import ALL_COMPRESSIONS, ConfluentKafka, Record
-from interop.topics import create_topic
+from tests.interop.brokers import Node, make_node
+from tests.interop.clients import ALL_COMPRESSIONS, ConfluentKafka, Record
+from tests.interop.topics import create_topic
 
 BASE_TIME = 1_700_000_000_000
 SETTINGS = {"max.message.bytes": "2000000", "segment.bytes": "1048576"}
@@ -91,7 +91,7 @@ def test_a_folder_is_handed_on(row: list[str], target: str, tmp_path: Path) -> N
 
 
 def test_a_producers_sequence_is_known_to_the_next_node(target: str, tmp_path: Path) -> None:
-    """An idempotent producer goes on over the change of the broker under it, without a duplicate."""
+    """An idempotent producer outlives the change of the broker under it, without a duplicate."""
     first, second = (
         make_node(kind, tmp_path / kind)
         for kind in (("apache", "headrace") if target == "headrace" else ("apache", "apache"))

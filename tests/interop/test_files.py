@@ -1,4 +1,4 @@
-"""Apache Kafka reads the files that the broker wrote: logs, indexes, snapshots, the metadata log."""
+"""Apache Kafka reads the files that the broker wrote: logs, indexes, snapshots, metadata."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from interop.brokers import Node, make_node
-from interop.clients import ALL_COMPRESSIONS
-from interop.java_session import JavaSession
-from interop.topics import create_topic
+from tests.interop.brokers import Node, make_node
+from tests.interop.clients import ALL_COMPRESSIONS
+from tests.interop.java_session import JavaSession
+from tests.interop.topics import create_topic
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TROUBLE = re.compile(

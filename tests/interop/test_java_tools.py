@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from interop.brokers import Node
-from interop.java_session import JavaSession
-from interop.topics import create_topic
+from tests.interop.brokers import Node
+from tests.interop.java_session import JavaSession
+from tests.interop.topics import create_topic
 
 TOOLS = "org.apache.kafka.tools"
 

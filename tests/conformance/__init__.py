@@ -1,0 +1,1 @@
+"""The same requests, good and bad, to Headrace and to Apache Kafka; the answers are compared."""

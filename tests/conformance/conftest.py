@@ -1,0 +1,23 @@
+"""The two brokers that conformance compares, told the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.brokers import TARGET, Node, make_node
+
+SETTINGS = {"node.id": "1"}
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with make_node("apache", tmp_path_factory.mktemp("oracle"), SETTINGS) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with make_node(TARGET, tmp_path_factory.mktemp("ours"), SETTINGS) as node:
+        yield node

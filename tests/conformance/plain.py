@@ -1,0 +1,128 @@
+"""Answers as plain trees, with what may differ between two clusters replaced by a word.
+
+Ids, addresses and present times are replaced because they are different on any two clusters. Lists
+of things that have a name become dictionaries, because their order means nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from headrace.protocol.primitives import Message
+from tests.conformance.batches import read_batches
+from tests.interop.brokers import Node
+
+# The field that names an element, per kind of element; the first that fits is taken.
+NAMES = (
+    "api_key",
+    "node_id",
+    "broker_id",
+    "replica_id",
+    "partition_index",
+    "partition",
+    "index",
+    "producer_id",
+    "feature",
+    "topic_name",
+    "topic",
+    "name",
+    "resource_name",
+    "log_dir",
+)
+TEXTS = {"error_message", "documentation", "batch_index_error_message"}
+HOUR_MS = 3_600_000
+ZERO_ID = bytes(16)
+
+
+class Surroundings:
+    """What is particular to one broker, learned while a story is played."""
+
+    def __init__(self, node: Node) -> None:
+        self.port = node.port
+        self.controller_port = getattr(node, "controller_port", None)
+        self.data_folder = str(node.data)
+        self.topic_ids: dict[bytes, str] = {}
+        self.cluster_id: str | None = None
+
+
+def plain(value: Any, about: Surroundings, name: str = "") -> Any:
+    """A message, list or value as a tree of dictionaries, lists and plain values."""
+    if isinstance(value, Message):
+        return {slot: plain(getattr(value, slot), about, slot) for slot in slots(value)}
+    if name == "records":
+        return None if value is None else plain(read_batches(bytes(value)), about)
+    if isinstance(value, dict):
+        return {key: plain(element, about, key) for key, element in value.items()}
+    if isinstance(value, list):
+        return plain_list([plain(element, about) for element in value])
+    if isinstance(value, bytes | bytearray | memoryview):
+        return plain_id(bytes(value), about) if len(value) == 16 else bytes(value)
+    if isinstance(value, str):
+        return plain_text(value, about, name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return plain_number(value, about, name)
+    return value
+
+
+def slots(message: Message) -> tuple[str, ...]:
+    names: tuple[str, ...] = type(message).__slots__  # type: ignore[assignment]
+    return names
+
+
+def plain_list(elements: list[Any]) -> Any:
+    for name in NAMES:
+        if elements and all(isinstance(one, dict) and name in one for one in elements):
+            keyed: dict[str, Any] = {}
+            for element in elements:
+                key = str(element[name]) or '""'
+                if name in ("topic", "name") and element.get("topic_id", "no id") != "no id":
+                    key = f"{key} {element['topic_id']}"
+                while key in keyed:
+                    key += " again"
+                keyed[key] = element
+            return keyed
+    return elements
+
+
+def plain_id(value: bytes, about: Surroundings) -> str:
+    if value == ZERO_ID:
+        return "no id"
+    return f"id of {about.topic_ids[value]}" if value in about.topic_ids else "some id"
+
+
+def plain_text(value: str, about: Surroundings, name: str) -> str:
+    if name in TEXTS:
+        return "some text" if value else ""
+    if value == about.cluster_id:
+        return "the cluster"
+    value = value.replace(about.data_folder, "the data folder")
+    value = value.replace(f":{about.controller_port}", ":controller port")
+    return value.replace(f":{about.port}", ":port")
+
+
+def plain_number(value: int, about: Surroundings, name: str) -> int | str:
+    if name == "port":
+        return {about.port: "port", about.controller_port: "controller port"}.get(value, value)
+    if name == "session_id":
+        return "a session" if value else 0
+    if abs(value - time.time() * 1000) < HOUR_MS:
+        return "now"
+    return value
+
+
+def compare(apache: Any, ours: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Where two trees differ: path, Apache's value, our value."""
+    if isinstance(apache, dict) and isinstance(ours, dict):
+        found = []
+        for key in [*apache, *(key for key in ours if key not in apache)]:
+            here = f"{path}.{key}" if path else str(key)
+            found += compare(apache.get(key, "absent"), ours.get(key, "absent"), here)
+        return found
+    if isinstance(apache, list) and isinstance(ours, list) and len(apache) == len(ours):
+        return [
+            difference
+            for index, (left, right) in enumerate(zip(apache, ours, strict=True))
+            for difference in compare(left, right, f"{path}[{index}]")
+        ]
+    return [] if apache == ours else [(path, apache, ours)]

@@ -1,0 +1,48 @@
+"""The table of contents: every story that is told to both brokers."""
+
+from __future__ import annotations
+
+from tests.conformance.stage import Story
+from tests.conformance.stories import (
+    api_versions,
+    bad_frames,
+    cluster,
+    configs,
+    fetch,
+    fetch_sessions,
+    list_offsets,
+    log_dirs,
+    metadata,
+    partitions,
+    produce,
+    produce_refused,
+    producers,
+    records,
+    sequences,
+    topics,
+)
+
+MODULES = (
+    api_versions,
+    bad_frames,
+    metadata,
+    topics,
+    partitions,
+    produce,
+    produce_refused,
+    records,
+    sequences,
+    producers,
+    fetch,
+    fetch_sessions,
+    list_offsets,
+    configs,
+    cluster,
+    log_dirs,
+)
+
+STORIES: dict[str, Story] = {
+    f"{module.__name__.rsplit('.', 1)[1]}: {story.__name__.replace('_', ' ')}": story
+    for module in MODULES
+    for story in module.STORIES
+}
