@@ -20,8 +20,8 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.server import main as server_main
-from headrace.server.server import CannotStart, Server
-from headrace.server.settings import load_settings
+from headrace.server.server import Server
+from headrace.server.settings import CannotStart, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -78,7 +78,7 @@ def start(
         settings = load_settings(
             config_file=config,
             overrides=key_values(set_, option="--set"),
-            data=None if data is None else str(data),
+            data=data,
             listen=listen,
             metrics=metrics,
             insecure=insecure,

@@ -1,0 +1,59 @@
+"""The command on a broker in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.failure import Failure
+from headrace.cli.main import app
+from headrace.testing import Broker
+
+
+class CommandLine:
+    """Runs `headrace WORDS` against one broker and hands out what was said."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._runner = CliRunner()
+
+    def __call__(self, *words: str, stdin: str | bytes = "") -> str:
+        """What the command wrote to standard output; it must succeed."""
+        done = self._run(words, stdin)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return str(done.stdout)
+
+    def json(self, *words: str, stdin: str | bytes = "") -> Any:
+        return json.loads(self(*words, "--json", stdin=stdin))
+
+    def json_lines(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self(*words, "--json").splitlines()]
+
+    def failure(self, *words: str, stdin: str | bytes = "") -> str:
+        """The sentence with which the command fails."""
+        done = self._run(words, stdin)
+        assert isinstance(done.exception, Failure), (done.output, done.exception)
+        return str(done.exception)
+
+    def exit_code(self, *words: str) -> int:
+        return int(self._run(words, "").exit_code)
+
+    def _run(self, words: tuple[str, ...], stdin: str | bytes) -> Any:
+        return self._runner.invoke(
+            app, words, input=stdin, env={"HEADRACE_BOOTSTRAP": self.bootstrap}
+        )
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def headrace(broker: Broker) -> CommandLine:
+    return CommandLine(broker.bootstrap)
