@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -48,6 +48,7 @@ class ControllerSettings:
 
     node_id: int = 1
     topic_rules: TopicRules = field(default_factory=TopicRules)
+    given: Mapping[str, str] = field(default_factory=dict)  # what the node was started with
     min_in_sync_replicas: int = 1
     snapshot_after_bytes: int = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
     snapshot_after_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms

@@ -5,10 +5,12 @@ Forgetting a line fails a test that compares this list with the files beside it.
 
 from headrace.controller.handlers import (
     allocate_producer_ids,
+    alter_configs,
     create_partitions,
     create_topics,
     delete_topics,
     describe_quorum,
+    incremental_alter_configs,
     update_features,
 )
 
@@ -16,6 +18,8 @@ HANDLERS = (
     create_topics.API,
     delete_topics.API,
     create_partitions.API,
+    incremental_alter_configs.API,
+    alter_configs.API,
     update_features.API,
     describe_quorum.API,
     allocate_producer_ids.API,

@@ -1,0 +1,123 @@
+"""DescribeConfigs, v1-4: settings of topics, brokers, groups and client metrics.
+
+A null or empty list of names asks for all; names that do not exist are left out. Passwords are
+never shown. Each resource has its own error. v1 sources and synonyms (KIP-226). v3 types and
+documentation (KIP-569). v4 flexible. Not done: loggers (a broker shows that it has none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from headrace.metadata import config_descriptions
+from headrace.metadata.config_descriptions import Description, Wanted
+from headrace.metadata.configs import ALL_BROKERS, ResourceType
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.topic_names import require_legal
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import describe_configs as messages
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from headrace.serving.api import Api, Call
+
+
+class ConfiguredBroker(Protocol):
+    """What of a broker its settings need."""
+
+    node_id: int
+    image: MetadataImage
+    given: Mapping[str, str]  # what it was started with
+
+
+def handle(
+    broker: ConfiguredBroker, request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(broker, wanted, request) for wanted in request.resources]
+    )
+
+
+def _result(
+    broker: ConfiguredBroker, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=wanted.resource_type, resource_name=wanted.resource_name
+    )
+    try:
+        described = _describe(broker, wanted)
+    except KafkaError as refusal:
+        result.error_code, result.error_message = refusal.code, refusal.message
+    else:
+        result.configs = [_entry(found, request) for found in described]
+    return result
+
+
+def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list[Description]:
+    names = set(wanted.configuration_keys or ())
+    asked: Wanted = names.__contains__ if names else lambda _: True
+    configs, name = broker.image.configs, wanted.resource_name
+    match wanted.resource_type:
+        case ResourceType.TOPIC:
+            require_legal(name)
+            if name not in broker.image.topics:
+                # Apache leaves the sentence out.
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return config_descriptions.of_topic(broker.given, configs, name, asked)
+        case ResourceType.BROKER:
+            if name == ALL_BROKERS:
+                return config_descriptions.of_all_brokers(configs, asked)
+            _require_this_broker(broker, name)
+            return config_descriptions.of_broker(broker.given, configs, asked)
+        case ResourceType.BROKER_LOGGER:
+            _require_this_broker(broker, name)
+            return []
+        case ResourceType.GROUP:
+            _require_name(name, "A group")
+            return config_descriptions.of_group(broker.given, configs, name, asked)
+        case ResourceType.CLIENT_METRICS:
+            _require_name(name, "A subscription to client metrics")
+            return config_descriptions.of_client_metrics(configs, name, asked)
+        case other:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Resources of type {other} have no settings."
+            )
+
+
+def _require_this_broker(broker: ConfiguredBroker, name: str) -> None:
+    if not name.lstrip("+-").isdecimal():
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"A broker is named by its id, a number, not by '{name}'."
+        )
+    if int(name) != broker.node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}; ask that one."
+        )
+
+
+def _require_name(name: str, what: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} needs a name.")
+
+
+def _entry(found: Description, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = found.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=found.name,
+        value=found.value,
+        read_only=found.read_only,
+        config_source=found.source,
+        is_sensitive=found.sensitive,
+        synonyms=[DescribeConfigsSynonym(*place) for place in synonyms],
+        config_type=found.type,
+        documentation=found.documentation if request.include_documentation else None,
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 5))

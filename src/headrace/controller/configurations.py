@@ -1,0 +1,331 @@
+"""Decisions about settings of topics, brokers, groups and client metrics.
+
+A request names resources; each is decided on its own and answered with its own code, in the order
+of the request, and changes all of its settings or none. Codes are Apache's, seen at 4.3.1, with two
+exceptions: an unknown operation on a topic is INVALID_REQUEST (Apache: UNKNOWN_SERVER_ERROR), and a
+resource named twice in the older AlterConfigs is refused (Apache never answers). What a setting may
+be is in `metadata/config_validation.py`.
+
+Not done: policies, the eligible leaders that a change of min.insync.replicas would clear (a node of
+one has none), levels of loggers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.controller.controller import MOST_RECORDS_PER_BATCH
+from headrace.metadata.config_definitions import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+)
+from headrace.metadata.config_definitions.definition import ConfigType, Definition
+from headrace.metadata.config_validation import (
+    validate_broker_configs,
+    validate_client_metrics_configs,
+    validate_group_configs,
+    validate_topic_configs,
+)
+from headrace.metadata.configs import (
+    ALL_BROKERS,
+    ResourceType,
+    broker_values,
+    node_id_of,
+    topic_defaults,
+)
+from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.topic_names import require_legal
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.config_record import ConfigRecord
+
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One setting that a client wants changed."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Resource(NamedTuple):
+    """One resource as a client names it, with what it wants changed."""
+
+    type: int
+    name: str
+    alterations: Sequence[Alteration]
+
+
+class Outcome(NamedTuple):
+    """What became of one resource; `code` NONE and no message if it is done."""
+
+    type: int
+    name: str
+    code: ErrorCode
+    message: str | None
+
+
+@dataclass(slots=True)
+class Alterations:
+    """What a whole request decides: records to write, and an outcome per resource."""
+
+    records: list[ConfigRecord]
+    outcomes: list[Outcome]
+
+
+Settings = Mapping[str, str]
+# What a resource's settings would be: from those it has and what is wanted.
+Change = Callable[[Resource, Settings], dict[str, str]]
+
+
+def alter_incrementally(
+    image: MetadataImage, given: Settings, resources: Sequence[Resource], *, validate_only: bool
+) -> Alterations:
+    """IncrementalAlterConfigs: each setting that is named is set, deleted, or its list changed."""
+    return _alter(image, given, resources, _changed, validate_only=validate_only)
+
+
+def replace_all(
+    image: MetadataImage, given: Settings, resources: Sequence[Resource], *, validate_only: bool
+) -> Alterations:
+    """AlterConfigs, the older request: what is not named is deleted."""
+
+    def replaced(resource: Resource, now: Settings) -> dict[str, str]:
+        if resource.type == ResourceType.BROKER_LOGGER:
+            raise _unknown_type(resource)
+        return {alteration.name: alteration.value or "" for alteration in resource.alterations}
+
+    return _alter(image, given, resources, replaced, validate_only=validate_only)
+
+
+def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
+    """Nothing of the request was done."""
+    return [Outcome(r.type, r.name, refusal.code, refusal.message) for r in resources]
+
+
+def late(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The time of a request is up before its changes are committed; refusals stay what they are."""
+    code = ErrorCode.REQUEST_TIMED_OUT
+    return [
+        outcome if outcome.code else outcome._replace(code=code, message=code.description)
+        for outcome in outcomes
+    ]
+
+
+def _alter(
+    image: MetadataImage,
+    given: Settings,
+    resources: Sequence[Resource],
+    change: Change,
+    *,
+    validate_only: bool,
+) -> Alterations:
+    times = Counter((resource.type, resource.name) for resource in resources)
+    records: list[ConfigRecord] = []
+    outcomes: list[Outcome] = []
+    for resource in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if times[resource.type, resource.name] > 1:
+                raise _bad_request("A resource may be named once in a request.")
+            records += _alter_resource(image, given, resource, change)
+        except KafkaError as refusal:
+            code, message = refusal.code, refusal.message
+        outcomes.append(Outcome(resource.type, resource.name, code, message))
+    if len(records) > MOST_RECORDS_PER_BATCH:
+        # One batch or none: half a request must not survive a crash.
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"One request may change {MOST_RECORDS_PER_BATCH} settings, not {len(records)}.",
+        )
+    return Alterations([] if validate_only else records, outcomes)
+
+
+def _alter_resource(
+    image: MetadataImage, given: Settings, resource: Resource, change: Change
+) -> list[ConfigRecord]:
+    _require_clear_request(resource)
+    stored_as = _stored_name(resource, node_id_of(given))
+    now = image.config(resource.type, stored_as)
+    wanted = change(resource, now)
+    _RULES[ResourceType(resource.type)](image, given, resource, wanted)
+    names = dict.fromkeys((*now, *(alteration.name for alteration in resource.alterations)))
+    touched = {alteration.name for alteration in resource.alterations}
+    return [
+        ConfigRecord(
+            resource_type=resource.type, resource_name=stored_as, name=name, value=wanted.get(name)
+        )
+        for name in names
+        # A broker's setting is written again though unchanged: it tells the broker to look anew.
+        if now.get(name) != wanted.get(name)
+        or (resource.type == ResourceType.BROKER and name in touched)
+    ]
+
+
+def _require_clear_request(resource: Resource) -> None:
+    times = Counter(alteration.name for alteration in resource.alterations)
+    if len(times) < len(resource.alterations):
+        raise _bad_request("A setting may be named once for a resource.")
+    without = [
+        alteration.name
+        for alteration in resource.alterations
+        if alteration.value is None and alteration.operation != Operation.DELETE
+    ]
+    if without:
+        raise _bad_request(f"There is no value for {', '.join(without)}.")
+    if resource.type not in _RULES:
+        raise _unknown_type(resource)
+
+
+def _stored_name(resource: Resource, node_id: int) -> str:
+    """Brokers may be changed by their own id or all at once; others by their name as it is."""
+    if resource.type == ResourceType.BROKER_LOGGER or (
+        resource.type == ResourceType.BROKER and resource.name != ALL_BROKERS
+    ):
+        return str(require_this_node(resource.name, node_id))
+    return resource.name
+
+
+def require_this_node(name: str, node_id: int) -> int:
+    if not name.lstrip("+-").isdecimal():
+        raise _bad_request(f"A broker is named by its id, a number, not by '{name}'.")
+    if int(name) != node_id:
+        raise _bad_request(f"This is broker {node_id}, not {name}; ask that one.")
+    return node_id
+
+
+# ---- what a request makes of the settings -------------------------------------------------------
+
+_SPLITTABLE: dict[int, Mapping[str, Definition]] = {
+    ResourceType.TOPIC: TOPIC_SETTINGS,
+    ResourceType.BROKER: BROKER_SETTINGS,
+    ResourceType.GROUP: GROUP_SETTINGS,
+    # Apache appends nothing to the lists of client metrics either.
+    ResourceType.CLIENT_METRICS: {},
+}
+
+
+def _changed(resource: Resource, now: Settings) -> dict[str, str]:
+    wanted = dict(now)
+    for alteration in resource.alterations:
+        value = alteration.value or ""
+        match alteration.operation:
+            case Operation.SET:
+                wanted[alteration.name] = value
+            case Operation.DELETE:
+                wanted.pop(alteration.name, None)
+            case Operation.APPEND:
+                items = _list_of(resource, alteration.name, now)
+                wanted[alteration.name] = ",".join(dict.fromkeys((*items, *value.split(","))))
+            case Operation.SUBTRACT:
+                items = _list_of(resource, alteration.name, now)
+                left = [item for item in items if item not in value.split(",")]
+                wanted[alteration.name] = ",".join(left)
+            case unknown:
+                raise _bad_request(f"There is no operation {unknown} on a setting.")
+    return wanted
+
+
+def _list_of(resource: Resource, name: str, now: Settings) -> list[str]:
+    """The entries that a list has now: its own, or those of the default."""
+    if resource.type == ResourceType.BROKER_LOGGER:
+        raise _bad_request("The level of a logger is not a list.")
+    definition = _SPLITTABLE[resource.type].get(name)
+    if definition is None or definition.type is not ConfigType.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list of values.")
+    text = now.get(name, definition.format(definition.default) or "")
+    return [item for item in text.split(",") if item]
+
+
+# ---- what may be stored for whom ----------------------------------------------------------------
+
+
+def _require_topic(
+    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+) -> None:
+    if not resource.name:
+        raise _bad_request("There are no settings of all topics; set those of all brokers.")
+    require_legal(resource.name)
+    validate_topic_configs(wanted, topic_defaults(given, image.configs))
+    if resource.name not in image.topics:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named '{resource.name}'."
+        )
+
+
+def _require_broker(
+    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+) -> None:
+    of_one = resource.name != ALL_BROKERS
+    current = broker_values(given, image.configs)
+    validate_broker_configs(wanted, of_one_broker=of_one, current=current)
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+        # Who may lead when the others are gone depends on a number all brokers share (KIP-966).
+        named = {alteration.name for alteration in resource.alterations}
+        if of_one and MIN_IN_SYNC_REPLICAS in named:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_IN_SYNC_REPLICAS} can only be set for all brokers or for a topic.",
+            )
+        now = image.config(ResourceType.BROKER, ALL_BROKERS)
+        if not of_one and MIN_IN_SYNC_REPLICAS in now and MIN_IN_SYNC_REPLICAS not in wanted:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_IN_SYNC_REPLICAS} of all brokers can be changed and not removed.",
+            )
+
+
+def _require_group(
+    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+) -> None:
+    if not resource.name:
+        raise _bad_request("There are no settings of all groups; set those of the broker.")
+    validate_group_configs(wanted, broker_values(given, image.configs))
+
+
+def _require_client_metrics(
+    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+) -> None:
+    if not resource.name:
+        raise _bad_request("A subscription to client metrics needs a name.")
+    validate_client_metrics_configs(wanted)
+
+
+def _require_logger(
+    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+) -> None:
+    if wanted:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"There is no logger named {next(iter(wanted))} to change."
+        )
+
+
+_RULES: dict[int, Callable[[MetadataImage, Settings, Resource, Settings], None]] = {
+    ResourceType.TOPIC: _require_topic,
+    ResourceType.BROKER: _require_broker,
+    ResourceType.BROKER_LOGGER: _require_logger,
+    ResourceType.GROUP: _require_group,
+    ResourceType.CLIENT_METRICS: _require_client_metrics,
+}
+
+
+def _unknown_type(resource: Resource) -> KafkaError:
+    return _bad_request(f"Settings of resources of type {resource.type} cannot be changed here.")
+
+
+def _bad_request(sentence: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, sentence)

@@ -1,0 +1,70 @@
+"""IncrementalAlterConfigs, v0-1: set, delete, append to or subtract from single settings (KIP-339).
+
+Each resource is answered with its own code, in the order of the request. Settings of brokers take
+effect when they are committed. v1 flexible. Not done: levels of loggers (there is none to change).
+"""
+
+from __future__ import annotations
+
+from headrace.controller.configurations import (
+    Alteration,
+    Outcome,
+    Resource,
+    alter_incrementally,
+    late,
+    refuse_all,
+)
+from headrace.controller.controller import Controller
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages import incremental_alter_configs as messages
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    controller: Controller, request: IncrementalAlterConfigsRequest, call: Call
+) -> IncrementalAlterConfigsResponse | Parked:
+    resources = [
+        Resource(
+            wanted.resource_type,
+            wanted.resource_name,
+            [Alteration(c.name, c.config_operation, c.value) for c in wanted.configs],
+        )
+        for wanted in request.resources
+    ]
+    try:
+        decided = alter_incrementally(
+            controller.image,
+            controller.settings.given,
+            resources,
+            validate_only=request.validate_only,
+        )
+        controller.append(decided.records, call.now)
+    except KafkaError as refusal:
+        return _response(refuse_all(resources, refusal))
+    return controller.answer(
+        _response(decided.outcomes),
+        call.now,
+        late=lambda _: _response(late(decided.outcomes)),
+    )
+
+
+def _response(outcomes: list[Outcome]) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=outcome.code,
+                error_message=outcome.message,
+                resource_type=outcome.type,
+                resource_name=outcome.name,
+            )
+            for outcome in outcomes
+        ]
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2), owner="controller")
