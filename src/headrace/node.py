@@ -236,6 +236,7 @@ class Node:
                 validate_config=configs.validate_topic_config,
                 describe_configs=self._describe_new_topic,
             ),
+            given=self.settings.given,
             min_in_sync_replicas=values["min.insync.replicas"],
             snapshot_after_bytes=values["metadata.log.max.record.bytes.between.snapshots"],
             snapshot_after_ms=values["metadata.log.max.snapshot.interval.ms"],

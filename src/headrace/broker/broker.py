@@ -15,6 +15,7 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topic, Topics
 from headrace.environment import Now
+from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.partition_leader import PartitionLeader
@@ -43,6 +44,7 @@ class ControllerPort(Protocol):
 class Broker:
     __slots__ = (
         "node_id",
+        "given",
         "values",
         "purgatory",
         "partitions",
@@ -63,6 +65,7 @@ class Broker:
     def __init__(
         self,
         node_id: int,
+        given: Mapping[str, str],
         values: Mapping[str, Any],
         purgatory: Purgatory,
         partitions: Partitions,
@@ -74,7 +77,8 @@ class Broker:
         flushes: list[Any],
     ) -> None:
         self.node_id = node_id
-        self.values = values  # broker settings by Kafka's names, typed
+        self.given = given  # the settings this node was started with, as text
+        self.values = values  # what holds now, by Kafka's names, typed
         self.purgatory = purgatory
         self.partitions = partitions
         self.endpoints = endpoints  # by listener name
@@ -120,8 +124,9 @@ class Broker:
                 if before.topics_by_id.get(topic_id) is not topic:
                     self._take_over(topic)
         if before.configs is not image.configs:
+            self.values = configs.broker_values(self.given, image.configs)
             for found in self.topics.by_name.values():
-                self.partitions.configure(found.name, [p.log for p in found.leaders], image)
+                self._configure(found)
 
     def _take_over(self, described: TopicImage) -> None:
         topic = self.topics.by_id.get(described.id)
@@ -143,6 +148,14 @@ class Broker:
             )
         for leader, partition in zip(topic.leaders, described.partitions, strict=True):
             leader.epoch = partition.leader_epoch
+            leader.in_sync = len(partition.isr)
+        self._configure(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        settings, min_in_sync = self.partitions.settings_of(topic.name, self.image)
+        for leader in topic.leaders:
+            leader.log.settings = settings
+            leader.min_in_sync = min_in_sync
 
     def _remove(self, topic: Topic) -> None:
         self.topics.remove(topic)

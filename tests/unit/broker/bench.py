@@ -1,4 +1,4 @@
-"""A whole node without sockets, threads or real time: requests in, answers out, the clock in hand."""
+"""A whole node without sockets, threads or real time: requests in, answers out, a clock in hand."""
 
 from collections import deque
 
