@@ -4,7 +4,7 @@ A JVM compiles what it runs often; under one-record requests Apache Kafka 4.3 wa
 cheaper for about 20 s on two cores (1,250 us per request in the first second, 60 us after twenty).
 A fixed time would be too short on a busy machine and too long for a broker that needs none, so both
 brokers get the same rule: at least 12 s, then stop when no second has beaten the cheapest one by
-5 % for 6 s, or when a limit is reached. Shorter rules were seen to stop on a plateau of the compiler.
+5 % for 6 s, or when a limit is reached. Shorter rules stopped on a plateau of the compiler.
 """
 
 from __future__ import annotations
