@@ -254,6 +254,7 @@ class Node:
         settings = self.settings
         broker = Broker(
             settings.node_id,
+            settings.given,
             settings.values,
             self.purgatory,
             self.partitions,

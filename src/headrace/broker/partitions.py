@@ -78,7 +78,7 @@ class Partitions:
 
     def load(self, image: MetadataImage) -> None:
         """Find the logs again and put aside those that no topic of the image owns."""
-        self._logs.load(lambda topic: self._settings_of(topic, image), wall_ms=self._now.wall_ms)
+        self._logs.load(lambda topic: self.settings_of(topic, image)[0], wall_ms=self._now.wall_ms)
         for topic, index in list(self._logs.logs):
             known = image.topics.get(topic)
             found_id = self._logs.topic_ids.get((topic, index))
@@ -96,17 +96,12 @@ class Partitions:
                 topic.name,
                 index,
                 topic.id,
-                self._settings_of(topic.name, image),
+                self.settings_of(topic.name, image)[0],
                 wall_ms=self._now.wall_ms,
             )
         if (topic.name, index) not in self._logs.topic_ids:
             self._logs.assign_topic_id(topic.name, index, topic.id)
         return found
-
-    def configure(self, topic: str, logs: list[PartitionLog], image: MetadataImage) -> None:
-        settings = self._settings_of(topic, image)
-        for each in logs:
-            each.settings = settings
 
     def delete(self, topic: str, index: int) -> None:
         settings = self._logs.logs[topic, index].settings
@@ -171,8 +166,10 @@ class Partitions:
         for path in paths:
             heappush(self._removals, (self._now.monotonic_ms + delay_ms, path))
 
-    def _settings_of(self, topic: str, image: MetadataImage) -> LogSettings:
+    def settings_of(self, topic: str, image: MetadataImage) -> tuple[LogSettings, int]:
+        """What a topic's logs need to know, and its `min.insync.replicas`."""
         if self._defaults[0] is not image.configs:
             self._defaults = image.configs, configs.topic_defaults(self._given, image.configs)
         values = configs.topic_values(self._given, image.configs, topic, self._defaults[1])
-        return LogSettings(**configs.log_settings(values, self._values))
+        settings = LogSettings(**configs.log_settings(values, self._values))
+        return settings, values["min.insync.replicas"]

@@ -43,6 +43,8 @@ class PartitionLeader:
         "epoch",
         "high_watermark",
         "commits_at_once",
+        "in_sync",
+        "min_in_sync",
         "waiting",
         "sessions",
         "flush_asked",
@@ -68,14 +70,18 @@ class PartitionLeader:
         self.epoch = epoch
         self.commits_at_once = commits_at_once
         self.high_watermark: int = log.end_offset
+        self.in_sync = 1  # replicas that have everything, this one included
+        self.min_in_sync = 1  # fewer than these, and acks=all is refused
         self.waiting: dict[Any, None] = {}  # requests that hang on this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
         self.flush_asked = False
         self.on_progress = on_progress  # the high watermark has moved other than by an append
         self.bytes_in = 0
 
-    def append(self, records: memoryview, wall_ms: int) -> tuple[int, int]:
+    def append(self, records: memoryview, wall_ms: int, *, acks_all: bool) -> tuple[int, int]:
         """Returns the base offset and the append time (-1 when the producer's own time stands)."""
+        if acks_all and self.in_sync < self.min_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self.log
         appended: tuple[int, int] = log.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
         self.bytes_in += len(records)

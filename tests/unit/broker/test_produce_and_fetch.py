@@ -63,6 +63,12 @@ def test_acks_of_two_is_refused_and_nothing_is_written(bench):
     assert bench.fetch("orders").high_watermark == 0
 
 
+def test_acks_all_needs_as_many_replicas_as_the_topic_says(bench):
+    bench.create("orders", min_insync_replicas=2)
+    assert bench.produce("orders", "a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert bench.produce("orders", "a", acks=1).base_offset == 0
+
+
 def test_a_fetch_waits_for_records(bench):
     bench.create("orders")
     reader = bench.connect()

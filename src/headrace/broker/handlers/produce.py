@@ -52,7 +52,9 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
                 leader = topic.leader(part.index)
                 if part.records is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
-                base_offset, append_time = leader.append(part.records, wall_ms)
+                base_offset, append_time = leader.append(
+                    part.records, wall_ms, acks_all=acks == ALL
+                )
             except KafkaError as refusal:
                 answers.append(refused(part.index, refusal))
                 continue
