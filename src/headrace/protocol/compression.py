@@ -107,7 +107,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     if view[: len(_JAVA_SNAPPY_MAGIC)] != _JAVA_SNAPPY_MAGIC:
-        return _decompress_snappy_block(view, limit)
+        return _decompress_snappy_block(view, limit, limit)
     parts: list[bytes] = []
     room = limit
     pos = len(_JAVA_SNAPPY_HEADER)
@@ -118,16 +118,17 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
         pos += 4
         if not 0 <= length <= len(view) - pos:
             raise MalformedMessage(f"snappy: a block of {length} bytes does not fit")
-        part = _decompress_snappy_block(view[pos : pos + length], room)
+        part = _decompress_snappy_block(view[pos : pos + length], room, limit)
         room -= len(part)
         pos += length
         parts.append(part)
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    """One block, of which at most `room` bytes may come."""
     length = cramjam.snappy.decompress_raw_len(block)
-    if length > limit:
+    if length > room:
         raise _too_large("snappy", limit)
     if length > len(block) * _SNAPPY_LARGEST_RATIO:
         raise MalformedMessage(f"snappy: {len(block)} bytes cannot hold {length}")
