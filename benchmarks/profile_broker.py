@@ -102,7 +102,7 @@ def sampled(target: Target, prepare: Callable[[Broker], Work], seconds: float) -
     cumulative: Counter[str] = Counter()
     for line in stacks.read_text().splitlines():
         stack, _, count = line.rpartition(" ")
-        frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
+        frames = [without_line(frame) for frame in stack.split(";")]
         own[frames[-1]] += int(count)
         for frame in set(frames):
             cumulative[frame] += int(count)
@@ -119,11 +119,11 @@ def counted(target: Target, prepare: Callable[[Broker], Work], seconds: float) -
         did, cpu = watched(broker, prepare(broker), seconds)
         broker.process.send_signal(signal.SIGTERM)
         broker.process.wait(30)
-    stats = pstats.Stats(str(out)).get_stats_profile().func_profiles
+    # Not get_stats_profile(): it throws functions of the same name together.
+    stats: dict[Function, Counts] = vars(pstats.Stats(str(out)))["stats"]
     lines = [
-        Line(f"{name} ({item.file_name}:{item.line_number})", item.tottime, item.cumtime, calls)
-        for name, item in stats.items()
-        for calls in [int(item.ncalls.partition("/")[0])]
+        Line(f"{name} ({short(file)}:{line})", own, cumulative, calls)
+        for (file, line, name), (_primitive, calls, own, cumulative, _callers) in stats.items()
     ]
     return did, cpu, lines
 
@@ -134,6 +134,19 @@ def watched(broker: Broker, work: Work, seconds: float) -> tuple[str, float]:
     return done[0], usage.broker_s
 
 
+def short(path: str) -> str:
+    """A path from the package on, as py-spy shows it."""
+    return "headrace/" + path.rpartition("/headrace/")[2] if "/headrace/" in path else path
+
+
+def without_line(frame: str) -> str:
+    """`name (file:12)` as `name (file)`, so that a function is one row."""
+    name, colon, _line = frame.rpartition(":")
+    return f"{name})" if colon else frame
+
+
+Function = tuple[str, int, str]  # file, line, name
+Counts = tuple[int, int, float, float, object]
 Profile = tuple[str, float, list[Line]]  # what was done, broker CPU seconds, functions
 
 

@@ -22,12 +22,14 @@ RECORDS, VALUE_SIZE = 16, 1_000
 
 def measure(run: Run) -> Samples:
     with run.target.start() as broker:
+        start_cpu = broker.processor_seconds()
         time.sleep(2.0)
         idle = broker.memory().resident_mb
         load_broker(run, broker)
         loaded = broker.memory()
         samples = {
             "start": [broker.start_s],
+            "start cpu": [start_cpu],
             "idle": [idle],
             "loaded": [loaded.resident_mb],
             "peak": [loaded.peak_mb],
@@ -56,6 +58,7 @@ BENCHMARK = Benchmark(
     "Start and memory",
     (
         Row("start", "start to first reply", "s", Goal(Better.LESS, ratio=0.1, absolute=0.4)),
+        Row("start cpu", "start to first reply, CPU", "s"),
         Row("idle", "memory idle", "MB", Goal(Better.LESS, absolute=60)),
         Row("loaded", "memory after a load", "MB", Goal(Better.LESS, ratio=0.1)),
         Row("peak", "memory at its peak", "MB"),
