@@ -65,16 +65,26 @@ def _cluster_minimum(min_in_sync_replicas: int) -> ConfigRecord:
 
 
 def change_level(
-    image: MetadataImage, name: str, level: int, upgrade_type: int, min_in_sync_replicas: int
+    image: MetadataImage,
+    name: str,
+    level: int,
+    upgrade_type: int,
+    *,
+    kraft_version: int,
+    min_in_sync_replicas: int,
 ) -> list[Any]:
-    """The records that set the feature to `level`; none if it is there already."""
-    fault = _fault_of(image, name, level, upgrade_type)
+    """The records that set the feature to `level`; none if it is there already.
+
+    The level of kraft.version is the quorum's own; no metadata record says it.
+    """
+    current = kraft_version if name == KRAFT_VERSION else image.features.get(name, 0)
+    fault = _fault_of(image, name, level, upgrade_type, current)
     if fault is not None:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"Invalid update version {level} for feature {name}. {fault}",
+            f"The update failed for all features since the following feature had an error: {fault}",
         )
-    if level == image.features.get(name, 0):
+    if level == current:
         return []
     records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level)]
     cluster = image.config(BROKER_RESOURCE, "")
@@ -83,31 +93,51 @@ def change_level(
     return records
 
 
-def _fault_of(image: MetadataImage, name: str, level: int, upgrade_type: int) -> str | None:
+def _fault_of(
+    image: MetadataImage, name: str, level: int, upgrade_type: int, current: int
+) -> str | None:
+    if name == METADATA_VERSION and _is_metadata_downgrade(level, upgrade_type, current):
+        reason = (
+            "Refusing to perform the requested downgrade because "
+            "it might delete metadata information."
+            if upgrade_type == SAFE_DOWNGRADE
+            else "Unsafe metadata downgrade is not supported in this version."
+        )
+        return f"Unsupported metadata.version downgrade from {current} to {level}. {reason}"
+    fault = _general_fault_of(image, name, level, upgrade_type, current)
+    return None if fault is None else f"Invalid update version {level} for feature {name}. {fault}"
+
+
+def _is_metadata_downgrade(level: int, upgrade_type: int, current: int) -> bool:
+    lowest = SUPPORTED_FEATURES[METADATA_VERSION].lowest
+    return lowest <= level < current and upgrade_type in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
+
+
+def _general_fault_of(
+    image: MetadataImage, name: str, level: int, upgrade_type: int, current: int
+) -> str | None:
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     fault = _unsupported_by_some_member(image, name, level)
     if fault is not None:
         return fault
-    current = image.features.get(name, 0)
-    if name == KRAFT_VERSION and level != current:
-        return "The version of the quorum's protocol cannot be changed yet."
+    if name == KRAFT_VERSION and level < current:
+        return "Can't downgrade the version of this feature."
+    if name == KRAFT_VERSION and level > current:
+        return "This quorum's voters are configured, and that cannot be changed yet."
     if level < current and upgrade_type == UPGRADE:
         return (
             "Can't downgrade the version of this feature without setting the "
             "upgrade type to either safe or unsafe downgrade."
         )
     if level > current and upgrade_type != UPGRADE:
-        return "Can't upgrade this feature with the upgrade type of a downgrade."
-    if level < current and name == METADATA_VERSION:
-        return (
-            "Refusing to perform the requested downgrade because "
-            "it might delete metadata information."
-        )
+        return "Can't downgrade to a newer version."
     return None
 
 
 def _unsupported_by_some_member(image: MetadataImage, name: str, level: int) -> str | None:
+    if level < 0:
+        return "A feature version cannot be less than 0."
     known = SUPPORTED_FEATURES.get(name)
     if known is None:
         return "The controller does not support this feature."

@@ -27,7 +27,8 @@ def place(
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"{unable}The target replication factor of {replication_factor} cannot be reached "
-            f"because only {len(brokers)} broker(s) are registered.",
+            f"because only {len(brokers)} broker(s) are registered or some brokers have all their "
+            "log directories cordoned.",
         )
     if not alive:
         raise KafkaError(

@@ -85,13 +85,14 @@ def create_topics(
 ) -> Decision[CreateTopicsResponse]:
     require_moderate_size(request.topics, rules)
     times = Counter(topic.name for topic in request.topics)
+    taken = _names_that_collide(image, request.topics)
     records: list[Any] = []
     results: list[CreatableTopicResult] = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            created, result = _create_topic(image, topic, rules, new_id)
+            created, result = _create_topic(image, topic, taken, rules, new_id)
         except KafkaError as refusal:
             result = CreatableTopicResult(
                 name=topic.name, error_code=refusal.code, error_message=refusal.message
@@ -124,9 +125,13 @@ def _require_at_most(partitions: int) -> None:
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, rules: TopicRules, new_id: Callable[[], bytes]
+    image: MetadataImage,
+    topic: CreatableTopic,
+    taken: dict[str, str],
+    rules: TopicRules,
+    new_id: Callable[[], bytes],
 ) -> tuple[list[Any], CreatableTopicResult]:
-    _require_free_name(image, topic.name)
+    _require_free_name(image, topic.name, taken)
     settings = _settings_of(topic, rules)
     topic_id = new_id()
     if topic.assignments:
@@ -163,7 +168,15 @@ def _create_topic(
     return records, result
 
 
-def _require_free_name(image: MetadataImage, name: str) -> None:
+def _names_that_collide(image: MetadataImage, topics: Iterable[CreatableTopic]) -> dict[str, str]:
+    """Existing topics by what their names have in common with names that collide; one pass for all
+    topics of a request, and none if no name can collide."""
+    if not any(can_collide(topic.name) for topic in topics):
+        return {}
+    return {unified(name): name for name in image.topics if can_collide(name)}
+
+
+def _require_free_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:
     if name == METADATA_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
@@ -171,14 +184,12 @@ def _require_free_name(image: MetadataImage, name: str) -> None:
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     require_legal(name)
-    if can_collide(name):
-        wanted = unified(name)
-        for other in image.topics:
-            if can_collide(other) and unified(other) == wanted:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with existing topic: {other}",
-                )
+    other = taken.get(unified(name)) if can_collide(name) else None
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
 
 
 def _settings_of(topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
@@ -339,7 +350,9 @@ def create_partitions(
 
 
 def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Sequence[Any]:
-    topic = _existing_topic(image, wanted.name, ZERO_ID)
+    topic = image.topics.get(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = len(topic.partitions)
     added = wanted.count - present
     if added == 0:

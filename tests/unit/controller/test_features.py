@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from headrace.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, change_level
+from headrace.controller import features
+from headrace.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from headrace.metadata.features import NEW_CLUSTER_LEVELS, SUPPORTED_FEATURES
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -14,20 +17,28 @@ from headrace.protocol.messages.register_broker_record import BrokerFeature, Reg
 
 
 def cluster(*levels: tuple[str, int], broker_group_version: int = 1) -> MetadataImage:
-    features = [
+    supported = [
         BrokerFeature(name, levels.lowest, levels.highest)
         for name, levels in SUPPORTED_FEATURES.items()
         if name != "group.version"
     ]
-    features.append(BrokerFeature("group.version", 0, broker_group_version))
+    supported.append(BrokerFeature("group.version", 0, broker_group_version))
     return MetadataImage(cluster_id="test").apply(
         [
-            RegisterBrokerRecord(broker_id=1, broker_epoch=1, features=features),
+            RegisterBrokerRecord(broker_id=1, broker_epoch=1, features=supported),
             *(FeatureLevelRecord(name, level) for name, level in levels),
         ],
         offset=0,
         epoch=1,
         wall_ms=0,
+    )
+
+
+def change_level(
+    image: MetadataImage, name: str, level: int, kind: int, kraft_version: int = 1
+) -> list[Any]:
+    return features.change_level(
+        image, name, level, kind, kraft_version=kraft_version, min_in_sync_replicas=2
     )
 
 
@@ -38,18 +49,18 @@ def test_a_new_cluster_begins_within_what_is_supported() -> None:
 
 def test_a_level_rises_and_falls() -> None:
     image = cluster(("transaction.version", 1))
-    assert change_level(image, "transaction.version", 2, UPGRADE, 1) == [
+    assert change_level(image, "transaction.version", 2, UPGRADE) == [
         FeatureLevelRecord("transaction.version", 2)
     ]
-    assert change_level(image, "transaction.version", 1, UPGRADE, 1) == [], "it is there already"
+    assert change_level(image, "transaction.version", 1, UPGRADE) == [], "it is there already"
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        assert change_level(image, "transaction.version", 0, kind, 1) == [
+        assert change_level(image, "transaction.version", 0, kind) == [
             FeatureLevelRecord("transaction.version", 0)
         ]
 
 
 def test_eligible_leaders_need_one_minimum_for_the_cluster() -> None:
-    records = change_level(cluster(), "eligible.leader.replicas.version", 1, UPGRADE, 2)
+    records = change_level(cluster(), "eligible.leader.replicas.version", 1, UPGRADE)
     assert records[1:] == [ConfigRecord(4, "", "min.insync.replicas", "2")]
 
 
@@ -65,16 +76,23 @@ def test_eligible_leaders_need_one_minimum_for_the_cluster() -> None:
         ("metadata.version", 29, SAFE_DOWNGRADE),
         ("metadata.version", 29, UNSAFE_DOWNGRADE),
         ("metadata.version", 31, UPGRADE),
-        ("kraft.version", 1, UPGRADE),
+        ("kraft.version", 0, SAFE_DOWNGRADE),
+        ("kraft.version", 2, UPGRADE),
     ],
 )
 def test_changes_that_are_refused(name: str, level: int, kind: int) -> None:
     image = cluster(("metadata.version", 30), ("transaction.version", 2))
     with pytest.raises(KafkaError) as refusal:
-        change_level(image, name, level, kind, 1)
+        change_level(image, name, level, kind)
     assert refusal.value.code == ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_a_broker_that_does_not_understand_holds_the_level_down() -> None:
     with pytest.raises(KafkaError, match="Broker 1"):
-        change_level(cluster(broker_group_version=0), "group.version", 1, UPGRADE, 1)
+        change_level(cluster(broker_group_version=0), "group.version", 1, UPGRADE)
+
+
+def test_the_level_of_the_quorum_is_its_own() -> None:
+    assert change_level(cluster(), "kraft.version", 1, UPGRADE) == [], "it is there already"
+    with pytest.raises(KafkaError, match="voters are configured"):
+        change_level(cluster(), "kraft.version", 1, UPGRADE, kraft_version=0)

@@ -40,7 +40,7 @@ def handle(
     )
     partition = ResponsePartitionData(
         partition_index=0,
-        error_message=None,
+        error_message="",
         leader_id=quorum.voter.id,
         leader_epoch=quorum.epoch,
         high_watermark=controller.committed_image.offset + 1,
@@ -52,7 +52,7 @@ def handle(
         for point in quorum.voter.endpoints
     ]
     return DescribeQuorumResponse(
-        error_message=None,
+        error_message="",
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
         nodes=[Node(node_id=quorum.voter.id, listeners=listeners)],
     )
@@ -60,7 +60,7 @@ def handle(
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
-        error_message=None,
+        error_message="",
         topics=[
             ResponseTopicData(
                 topic_name=topic.topic_name,

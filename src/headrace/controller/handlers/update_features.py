@@ -32,7 +32,8 @@ def handle(
                 update.feature,
                 update.max_version_level,
                 _upgrade_type(update, call.version),
-                controller.settings.min_in_sync_replicas,
+                kraft_version=controller.log.kraft_version,
+                min_in_sync_replicas=controller.settings.min_in_sync_replicas,
             )
     except KafkaError as refusal:
         return _refused(refusal)
@@ -41,7 +42,8 @@ def handle(
     response = UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            # The message of a success is what Apache answers.
+            UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
         ],
     )
