@@ -101,7 +101,7 @@ class RecordReader:
     def records(self) -> Iterator[Record]:
         """Every record from the start to where the log ended; with `follow`, for ever."""
         while self._open:
-            for message in self._consumer.consume(MESSAGES_PER_CALL, timeout=1.0):
+            for message in self._some_messages():
                 error = message.error()
                 if error is not None:
                     self._note(error, message)
@@ -115,6 +115,13 @@ class RecordReader:
                     yield record
                 if record.offset >= end - 1:
                     self._open.discard(record.partition)
+
+    def _some_messages(self) -> list[Message]:
+        """Wait for one, then take what is there; `consume` alone waits until it has as many."""
+        first = self._consumer.poll(1.0)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(MESSAGES_PER_CALL, timeout=0)]
 
     def close(self) -> None:
         self._consumer.close()
