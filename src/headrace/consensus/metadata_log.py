@@ -71,6 +71,7 @@ class MetadataLog:
         "voters",
         "kraft_version",
         "snapshots",
+        "snapshot_bytes",
         "bytes_since_snapshot",
         "_state",
         "_voters_are_in_log",
@@ -86,6 +87,7 @@ class MetadataLog:
         self.voters: tuple[Voter, ...] = ()
         self.kraft_version = 0
         self.snapshots: list[SnapshotId] = []  # oldest first
+        self.snapshot_bytes = 0  # size of the latest
         self.bytes_since_snapshot = 0
         self._state = QuorumState()
         self._voters_are_in_log = False
@@ -144,6 +146,7 @@ class MetadataLog:
         def note(error: OSError | None) -> None:
             if error is None:
                 self.snapshots.append(snapshot_id)
+                self.snapshot_bytes = self.disk.size(self._path(snapshot_id))
             finished(error)
 
         return SnapshotWork(
@@ -205,11 +208,13 @@ class MetadataLog:
             if snapshot_id.end_offset < self.log.start_offset:
                 break
             path = self._path(snapshot_id)
+            content = self.disk.read_file(path)
             try:
-                snapshot = read_snapshot(self.disk.read_file(path), path)
+                snapshot = read_snapshot(content, path)
             except MalformedMessage as fault:
                 faults.append(str(fault))
                 continue
+            self.snapshot_bytes = len(content)
             return self._begin_with(image, snapshot_id, snapshot)
         if faults or self.log.start_offset > 0:
             reason = "; ".join(faults) or "there is no snapshot of what is before it"

@@ -8,6 +8,7 @@ metadata.version, so that every member of the cluster can read it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -127,22 +128,33 @@ def decode(value: Buffer) -> Any:
     view = memoryview(value)
     if len(view) < 3 or view[0] != FRAME_VERSION:
         raise MalformedMessage("not a metadata record: its frame version is not 1")
-    try:
-        record_type, at = read_uvarint(view, 1)
-        version, at = read_uvarint(view, at)
-    except IndexError as error:
-        raise MalformedMessage("a metadata record that ends in its frame") from error
-    module = _MODULE_OF_TYPE.get(record_type)
-    if module is None:
-        return UnknownRecord(record_type, view.tobytes())
-    decoder = module.DECODE.get(version)
+    decoder = _DECODERS.get((view[1], view[2]))
     if decoder is None:
-        raise MalformedMessage(f"version {version} of a {module.NAME} is not known here")
-    record, end = decoder(view, at)
+        return _unknown(view)
+    record, end = decoder(view, 3)
     if end != len(view):
         raise MalformedMessage(f"{len(view) - end} bytes behind a metadata record")
     return record
 
 
+def _unknown(view: memoryview) -> UnknownRecord:
+    """A type of a later release, or a version of a known type that we must not guess at."""
+    try:
+        record_type, at = read_uvarint(view, 1)
+        version, _ = read_uvarint(view, at)
+    except IndexError as error:
+        raise MalformedMessage("a metadata record that ends in its frame") from error
+    module = _MODULE_OF_TYPE.get(record_type)
+    if module is not None:
+        raise MalformedMessage(f"version {version} of a {module.NAME} is not known here")
+    return UnknownRecord(record_type, view.tobytes())
+
+
+# By type and version, as their varints stand in the frame: single bytes, all of them.
+_DECODERS: dict[tuple[int, int], Callable[[memoryview, int], tuple[Any, int]]] = {
+    (module.API_KEY, version): decoder
+    for module in MODULES
+    for version, decoder in module.DECODE.items()
+}
 _MODULE_OF_TYPE: dict[int, Any] = {module.API_KEY: module for module in MODULES}
 _MODULE_OF_CLASS: dict[str, Any] = {module.NAME: module for module in MODULES}

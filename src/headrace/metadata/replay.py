@@ -252,29 +252,32 @@ def _change_partition(draft: Draft, record: Any) -> None:
 
 def changed_partition(old: PartitionImage, record: Any) -> PartitionImage:
     """The partition after a PartitionChangeRecord: what the record leaves out stays."""
-    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-    if record.isr is not None:
-        changes["isr"] = tuple(record.isr)
-    if record.leader != LEADER_UNCHANGED:
-        # Also when the same broker leads again: its followers must notice.
-        changes["leader"] = record.leader
-        changes["leader_epoch"] = old.leader_epoch + 1
+    replicas, directories = old.replicas, old.directories
     if record.replicas is not None:
-        changes["replicas"] = tuple(record.replicas)
-        changes["directories"] = _directories_after(old, record.replicas)
+        replicas = tuple(record.replicas)
+        directories = _directories_after(old, record.replicas)
     if record.directories is not None:
-        changes["directories"] = tuple(record.directories)
-    if record.removing_replicas is not None:
-        changes["removing_replicas"] = tuple(record.removing_replicas)
-    if record.adding_replicas is not None:
-        changes["adding_replicas"] = tuple(record.adding_replicas)
-    if record.leader_recovery_state != RECOVERY_STATE_UNCHANGED:
-        changes["leader_recovery_state"] = record.leader_recovery_state
-    if record.eligible_leader_replicas is not None:
-        changes["eligible_leader_replicas"] = tuple(record.eligible_leader_replicas)
-    if record.last_known_elr is not None:
-        changes["last_known_elr"] = tuple(record.last_known_elr)
-    return replace(old, **changes)
+        directories = tuple(record.directories)
+    leads_anew = record.leader != LEADER_UNCHANGED
+    recovery = record.leader_recovery_state
+    return PartitionImage(
+        replicas,
+        old.isr if record.isr is None else tuple(record.isr),
+        record.leader if leads_anew else old.leader,
+        # Also when the same broker leads again: its followers must notice.
+        old.leader_epoch + leads_anew,
+        old.partition_epoch + 1,
+        directories,
+        _or_old(record.adding_replicas, old.adding_replicas),
+        _or_old(record.removing_replicas, old.removing_replicas),
+        old.leader_recovery_state if recovery == RECOVERY_STATE_UNCHANGED else recovery,
+        _or_old(record.eligible_leader_replicas, old.eligible_leader_replicas),
+        _or_old(record.last_known_elr, old.last_known_elr),
+    )
+
+
+def _or_old(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
 
 
 def _directories_after(old: PartitionImage, replicas: list[int]) -> tuple[bytes, ...]:
@@ -292,8 +295,7 @@ def _clear_elr(draft: Draft, record: Any) -> None:
         partitions = draft.partitions_of(topic_id)
         for index, partition in enumerate(partitions):
             if partition and (partition.eligible_leader_replicas or partition.last_known_elr):
-                partitions[index] = replace(
-                    partition,
+                partitions[index] = partition._replace(
                     eligible_leader_replicas=(),
                     last_known_elr=(),
                     partition_epoch=partition.partition_epoch + 1,

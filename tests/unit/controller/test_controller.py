@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.controller import controller as controller_module
 from headrace.controller.controller import ControllerSettings
 from headrace.metadata.image import NO_LEADER, MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -218,6 +219,21 @@ def test_snapshots_are_due_by_bytes_or_by_time_and_one_at_a_time(tmp_path: Path)
     quorum.now.monotonic_ms += 60_000
     controller.tick(quorum.now)
     assert not controller.background, "nothing new"
+
+
+def test_the_log_behind_a_snapshot_stays_in_proportion_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "SMALLEST_WORTH_A_SNAPSHOT", 500)
+    quorum = QuorumOfOne(tmp_path)
+    for number in range(100):
+        quorum.create(f"topic-{number}")
+        quorum.flush()
+        quorum.controller.tick(quorum.now)
+        quorum.do_background_work()
+    ends = [snapshot.end_offset for snapshot in quorum.log.snapshots]
+    assert 4 <= len(ends) <= 8, "each about three times as far as the one before"
+    assert QuorumOfOne(tmp_path).log.snapshot_bytes == quorum.log.snapshot_bytes
 
 
 def test_a_snapshot_that_fails_is_tried_again(tmp_path: Path) -> None:
