@@ -38,8 +38,6 @@ from headrace.server.addresses import (
 log = logging.getLogger(__name__)
 
 ROLES = {"broker", "controller"}
-# Of three files each; far below any usual limit of descriptors, far above what is read at a time.
-OPEN_SEGMENTS = 500
 
 
 class CannotStart(Exception):
@@ -57,9 +55,7 @@ class Settings:
     given: dict[str, str]  # those that were set, as text
     metrics: tuple[str, int] | None = None
 
-    def for_node(
-        self, ports: Mapping[str, int], *, open_files: int = OPEN_SEGMENTS
-    ) -> NodeSettings:
+    def for_node(self, ports: Mapping[str, int]) -> NodeSettings:
         """`ports` are those that the listeners have got."""
         return NodeSettings(
             node_id=self.node_id,
