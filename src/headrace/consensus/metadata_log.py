@@ -43,8 +43,10 @@ from headrace.metadata.snapshot_records import records_of
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.protocol.uuids import METADATA_TOPIC_ID, to_text
 
 READ_SIZE = 1 << 20
+_TOPIC_ID_TEXT = to_text(METADATA_TOPIC_ID)
 
 
 class UnusableMetadata(Exception):
@@ -110,6 +112,7 @@ class MetadataLog:
         self._state.leader_epoch = self.epoch
         self._state.voted_id = NOBODY
         write_quorum_state(self.disk, self.folder, self._state)
+        self._name_the_topic()
         messages: list[Any] = [leader_change(self.voter.id, (self.voter,))]
         if self.kraft_version >= 1 and (
             not self._voters_are_in_log or self.voters != (self.voter,)
@@ -119,6 +122,12 @@ class MetadataLog:
             self.voters = (self.voter,)
             self._voters_are_in_log = True
         self._append_control(messages, wall_ms)
+
+    def _name_the_topic(self) -> None:
+        """`partition.metadata`, which every partition's folder has in Kafka."""
+        path = f"{self.folder}/partition.metadata"
+        if not self.disk.exists(path):
+            self.disk.write_file(path, [f"version: 0\ntopic_id: {_TOPIC_ID_TEXT}".encode()])
 
     def append(self, records: Sequence[Any], *, metadata_version: int, wall_ms: int) -> int:
         """One batch; returns the offset of its last record."""

@@ -50,6 +50,12 @@ def test_each_start_has_a_new_epoch_that_is_on_disk_before_anything_else(tmp_pat
         assert (state["leaderId"], state["leaderEpoch"]) == (1, epoch)
 
 
+def test_the_folder_names_its_topic_as_every_partition_does(tmp_path: Path) -> None:
+    QuorumOfOne(tmp_path)
+    text = (tmp_path / "__cluster_metadata-0" / "partition.metadata").read_bytes()
+    assert text == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+
+
 def test_a_lost_quorum_state_cannot_bring_an_epoch_back(tmp_path: Path) -> None:
     QuorumOfOne(tmp_path)
     QuorumOfOne(tmp_path)
