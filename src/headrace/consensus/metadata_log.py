@@ -11,6 +11,7 @@ Not done: any other voter. Reads and writes on the loop are small; snapshots are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.consensus.batches import Batch, batches_in, control_batch, metadata_batch
@@ -100,7 +101,7 @@ class MetadataLog:
         self.epoch = self._state.leader_epoch
         self.snapshots = list_snapshots(self.disk, self.folder)
         image = self._load_snapshot(MetadataImage(cluster_id=cluster_id))
-        self.image = self._replay_log(image)
+        self.image = replace(self._replay_log(image), kraft_version=self.kraft_version)
         self.epoch = max(self.epoch, self.image.epoch)
         self._require_sole_voter()
         return self.image

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.metadata.features import LevelRange
+from headrace.metadata.features import KRAFT_VERSION, METADATA_VERSION, LevelRange
 
 NO_LEADER = -1
 
@@ -102,7 +102,8 @@ class MetadataImage:
     offset: int = -1  # of the last record that was applied
     epoch: int = 0  # of the controller that wrote it
     wall_ms: int = 0  # its timestamp
-    features: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)  # finalized by metadata records
+    kraft_version: int = 0  # finalized by the quorum itself
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
@@ -120,7 +121,14 @@ class MetadataImage:
     @property
     def metadata_version(self) -> int:
         """0 as long as nothing is finalized: the log is new."""
-        return self.features.get("metadata.version", 0)
+        return self.features.get(METADATA_VERSION, 0)
+
+    @property
+    def finalized_features(self) -> Mapping[str, int]:
+        """All levels that hold, as clients are told."""
+        if not self.kraft_version:
+            return self.features
+        return {**self.features, KRAFT_VERSION: self.kraft_version}
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), _EMPTY)

@@ -23,6 +23,7 @@ from tests.unit.consensus.quorum_of_one import QuorumOfOne
 def test_a_new_cluster_has_its_levels_and_its_broker_alive(tmp_path: Path) -> None:
     image = QuorumOfOne(tmp_path).controller.committed_image
     assert image.metadata_version == 30 and image.features["transaction.version"] == 2
+    assert image.finalized_features == {**image.features, "kraft.version": 1}
     assert image.config(4, "") == {"min.insync.replicas": "1"}
     broker = image.brokers[1]
     assert broker.alive and broker.endpoints[0].port == 9092
