@@ -373,12 +373,18 @@ def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
     """
     header = read_header(batch)
     data = payload_of(batch, header, max_bytes)
+    size = len(data)
     pos = 0
     try:
         for _ in range(header.count):
-            length, at = read_zigzag(data, pos)
+            at = pos + 1
+            length = data[pos]
+            if length < 128:
+                length = length >> 1 ^ -(length & 1)
+            else:
+                length, at = read_zigzag(data, pos)
             pos = at + length
-            if length < SMALLEST_RECORD - 1 or pos > len(data):
+            if length < SMALLEST_RECORD - 1 or pos > size:
                 raise MalformedMessage(f"record: a length of {length} does not fit the batch")
             at += 1  # attributes
             while data[at] > 127:  # timestamp delta

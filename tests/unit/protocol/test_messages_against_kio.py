@@ -96,7 +96,7 @@ def test_kio_reads_what_we_write_and_writes_what_we_read(shape: Shape) -> None:
         if entity is None:
             continue
         read, write = entity_reader(entity), entity_writer(entity)
-        for number in range(6):
+        for number in range(3):  # a plain, a rich and a wide one
             seed = zlib.crc32(f"{shape.name} {version}".encode()) * 3 + number
             sent = Inventor(shape, version, seed, tame=True).message()
             pieces: list[Any] = []

@@ -152,7 +152,7 @@ def default_of(shape: Shape, fact: dict[str, Any], version: int) -> Any:
 
 
 class Writer:
-    """Writes dictionaries. With `unknown_tags`, each tagged section also has a tag of the future."""
+    """Writes dictionaries; with `unknown_tags`, each tagged section has a tag of the future."""
 
     def __init__(self, shape: Shape, version: int, *, unknown_tags: bool = False) -> None:
         self.shape = shape
@@ -241,9 +241,9 @@ class Inventor:
     """Random messages.
 
     Seeds take turns: a plain one (short, what may be left out is, as in most messages of real life;
-    the generated encoders have a quick way for those), a rich one, and a wide one with arrays of more
-    than 127 elements. `tame` keeps to values that other implementations can represent: error codes
-    that exist, moments between 1970 and 2100.
+    the generated encoders have a quick way for those), a rich one, and a wide one with arrays of
+    more than 127 elements. `tame` keeps to values that other implementations can represent: error
+    codes that exist, moments between 1970 and 2100.
     """
 
     def __init__(self, shape: Shape, version: int, seed: int, *, tame: bool = False) -> None:

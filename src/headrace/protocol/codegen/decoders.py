@@ -110,13 +110,24 @@ class _Decoder:
             self.pending("B", length)
             self.flush()
             with self.lines.block(f"if {length} > 127:"):
-                self.lines.add(
-                    f"{length}, pos = {self.bind.use('more_uvarint')}(view, pos, {length})"
-                )
+                self.long_varint(field, length)
         else:
             self.pending("h" if field.type == "string" and not field.is_array else "i", length)
             self.flush()
         return length
+
+    def long_varint(self, field: Field, length: str) -> None:
+        """The rest of a length above 127, which is rare except for records."""
+        call = f"{length}, pos = {self.bind.use('more_uvarint')}(view, pos, {length})"
+        if field.type != "records":
+            self.lines.add(call)
+            return
+        self.lines.add("second = view[pos]")
+        with self.lines.block("if second < 128:"):
+            self.lines.add(f"{length} += (second << 7) - 128")
+            self.lines.add("pos += 1")
+        with self.lines.block("else:"):
+            self.lines.add(call)
 
     def string(self, field: Field, name: str) -> str:
         compact = field.is_compact(self.flexible)

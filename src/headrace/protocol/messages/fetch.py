@@ -1612,7 +1612,12 @@ def _decode_response_12(view: memoryview, pos: int) -> tuple[FetchResponse, int]
                 preferred_read_replica_3, n_records_3 = _u_iB(view, pos)
                 pos += 5
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 records_3: Records = None
                 if n_records_3 > 0:
                     end = pos + n_records_3 - 1
@@ -1703,7 +1708,12 @@ def _decode_response_13(view: memoryview, pos: int) -> tuple[FetchResponse, int]
                 preferred_read_replica_3, n_records_3 = _u_iB(view, pos)
                 pos += 5
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 records_3: Records = None
                 if n_records_3 > 0:
                     end = pos + n_records_3 - 1
@@ -1794,7 +1804,12 @@ def _decode_response_16(view: memoryview, pos: int) -> tuple[FetchResponse, int]
                 preferred_read_replica_3, n_records_3 = _u_iB(view, pos)
                 pos += 5
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 records_3: Records = None
                 if n_records_3 > 0:
                     end = pos + n_records_3 - 1

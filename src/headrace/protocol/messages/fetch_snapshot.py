@@ -451,7 +451,12 @@ def _decode_response_0(view: memoryview, pos: int) -> tuple[FetchSnapshotRespons
                 size_3, position_3, n_unaligned_records_3 = _u_qqB(view, pos)
                 pos += 17
                 if n_unaligned_records_3 > 127:
-                    n_unaligned_records_3, pos = more_uvarint(view, pos, n_unaligned_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_unaligned_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_unaligned_records_3, pos = more_uvarint(view, pos, n_unaligned_records_3)
                 if n_unaligned_records_3 < 1:
                     raise misfit('a length', n_unaligned_records_3)
                 end = pos + n_unaligned_records_3 - 1
@@ -521,7 +526,12 @@ def _decode_response_1(view: memoryview, pos: int) -> tuple[FetchSnapshotRespons
                 size_3, position_3, n_unaligned_records_3 = _u_qqB(view, pos)
                 pos += 17
                 if n_unaligned_records_3 > 127:
-                    n_unaligned_records_3, pos = more_uvarint(view, pos, n_unaligned_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_unaligned_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_unaligned_records_3, pos = more_uvarint(view, pos, n_unaligned_records_3)
                 if n_unaligned_records_3 < 1:
                     raise misfit('a length', n_unaligned_records_3)
                 end = pos + n_unaligned_records_3 - 1

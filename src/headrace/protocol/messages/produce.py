@@ -275,7 +275,12 @@ def _decode_request_9(view: memoryview, pos: int) -> tuple[ProduceRequest, int]:
                 index_3, n_records_3 = _u_iB(view, pos)
                 pos += 5
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 records_3: Records = None
                 if n_records_3 > 0:
                     end = pos + n_records_3 - 1
@@ -328,7 +333,12 @@ def _decode_request_13(view: memoryview, pos: int) -> tuple[ProduceRequest, int]
                 index_3, n_records_3 = _u_iB(view, pos)
                 pos += 5
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 records_3: Records = None
                 if n_records_3 > 0:
                     end = pos + n_records_3 - 1

@@ -601,7 +601,12 @@ def _decode_response_1(view: memoryview, pos: int) -> tuple[ShareFetchResponse, 
                 n_records_3 = view[pos]
                 pos += 1
                 if n_records_3 > 127:
-                    n_records_3, pos = more_uvarint(view, pos, n_records_3)
+                    second = view[pos]
+                    if second < 128:
+                        n_records_3 += (second << 7) - 128
+                        pos += 1
+                    else:
+                        n_records_3, pos = more_uvarint(view, pos, n_records_3)
                 if n_records_3 < 1:
                     raise misfit('a length', n_records_3)
                 end = pos + n_records_3 - 1
