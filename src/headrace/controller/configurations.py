@@ -45,6 +45,7 @@ from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.config_record import ConfigRecord
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+ROOT_LOGGER = "root"
 
 
 class Operation(IntEnum):
@@ -308,9 +309,11 @@ def _require_client_metrics(
 def _require_logger(
     image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
 ) -> None:
-    if wanted:
+    for alteration in resource.alterations:
+        if alteration.name == ROOT_LOGGER and alteration.operation == Operation.DELETE:
+            raise _bad_request("The level of the root logger cannot be removed.")
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"There is no logger named {next(iter(wanted))} to change."
+            ErrorCode.INVALID_CONFIG, f"There is no logger named {alteration.name} to change."
         )
 
 

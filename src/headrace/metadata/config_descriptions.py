@@ -107,7 +107,9 @@ def of_broker(static: Mapping[str, str], configs: Configs, wanted: Wanted) -> li
             continue
         places = _broker_places(name, found)
         value = _effective(definition, found)
-        described.append(_description(definition, definition.format(value), places))
+        described.append(
+            _description(definition, definition.format(value), places, read_only=_fixed(definition))
+        )
     return described
 
 
@@ -122,7 +124,7 @@ def of_all_brokers(configs: Configs, wanted: Wanted) -> list[Description]:
         else:
             value = None if definition.sensitive else own[name]
             places = [Place(name, value, Source.ALL_BROKERS)]
-            described.append(_description(definition, value, places))
+            described.append(_description(definition, value, places, read_only=_fixed(definition)))
     return described
 
 
@@ -200,14 +202,20 @@ def _effective(definition: Definition, found: tuple[Layer, ...]) -> Any:
     return definition.default
 
 
-def _description(definition: Definition, value: str | None, places: list[Place]) -> Description:
+def _fixed(definition: Definition) -> bool:
+    return definition.change is Change.RESTART
+
+
+def _description(
+    definition: Definition, value: str | None, places: list[Place], *, read_only: bool = False
+) -> Description:
     if definition.sensitive:
         value = None
     return Description(
         name=definition.name,
         value=value,
         source=places[0].source if places else Source.DEFAULT,
-        read_only=definition.change is Change.RESTART and definition.name in BROKER_SETTINGS,
+        read_only=read_only,
         sensitive=definition.sensitive,
         type=definition.type,
         documentation=definition.documentation,

@@ -101,6 +101,8 @@ def answer_of(decided: Alterations) -> tuple[int, dict[str, str | None]]:
         ((METRICS, "m", ("metrics", APPEND, "x")), INVALID_CONFIG),
         ((METRICS, "", ("interval.ms", SET, "100")), INVALID_REQUEST),
         ((LOGGER, "1", ("nope", SET, "INFO")), INVALID_CONFIG),
+        ((LOGGER, "1", ("nope", DELETE, None)), INVALID_CONFIG),
+        ((LOGGER, "1", ("root", DELETE, None)), INVALID_REQUEST),
         ((LOGGER, "1", ("root", APPEND, "INFO")), INVALID_REQUEST),
         ((LOGGER, "2", ("root", SET, "INFO")), INVALID_REQUEST),
         ((LOGGER, "", ("root", SET, "INFO")), INVALID_REQUEST),

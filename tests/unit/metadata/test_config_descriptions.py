@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.metadata import config_descriptions as described
 from headrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
-from headrace.metadata.config_definitions.definition import ConfigType
+from headrace.metadata.config_definitions.definition import Change, ConfigType
 from headrace.metadata.config_descriptions import Description, Place
 from headrace.metadata.configs import ALL_BROKERS, Configs, ResourceType, Source
 
@@ -73,6 +73,19 @@ def test_a_topic_shows_all_but_internal_settings_unless_set() -> None:
     assert (
         topic("internal.segment.bytes", {TOPIC: {"internal.segment.bytes": "100"}}).value == "100"
     )
+
+
+def test_everything_but_a_brokers_fixed_settings_can_be_changed() -> None:
+    """Also where a topic's setting has the name of a broker's."""
+    topics = described.of_topic({}, {}, "orders", everything)
+    groups = described.of_group({}, {}, "g", everything)
+    assert not any(found.read_only for found in (*topics, *groups))
+    brokers = described.of_broker({}, {}, everything)
+    assert {found.name for found in brokers if not found.read_only} == {
+        name
+        for name, definition in BROKER_SETTINGS.items()
+        if definition.change is not Change.RESTART
+    }
 
 
 def test_a_brokers_settings() -> None:
