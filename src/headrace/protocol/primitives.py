@@ -97,6 +97,9 @@ def zigzag(number: int) -> bytes:
 
 def read_zigzag(view: Buffer, pos: int) -> tuple[int, int]:
     """A signed varint or varlong of at most ten bytes, and the position behind it."""
+    byte = view[pos]
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), pos + 1
     number = shift = 0
     while True:
         byte = view[pos]
