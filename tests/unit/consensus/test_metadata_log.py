@@ -91,6 +91,23 @@ def test_a_batch_that_was_torn_by_a_kill_never_happened(tmp_path: Path) -> None:
     assert set(QuorumOfOne(tmp_path).controller.image.topics) == {"orders"}
 
 
+def test_wherever_the_log_is_cut_what_is_left_is_what_had_been_decided_until_then(
+    tmp_path: Path,
+) -> None:
+    quorum = QuorumOfOne(tmp_path)
+    names = [f"topic-{number}" for number in range(8)]
+    for name in names:
+        quorum.create(name, 2)
+        quorum.flush()
+    whole = log_file(tmp_path).read_bytes()
+    for cut in range(len(whole), 0, -41):
+        log_file(tmp_path).write_bytes(whole[:cut])
+        quorum.open()
+        topics = quorum.log.image.topics
+        assert list(topics) == names[: len(topics)]
+        assert all(len(topic.partitions) == 2 for topic in topics.values())
+
+
 def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path) -> None:
     quorum = QuorumOfOne(tmp_path, ControllerSettings(snapshot_after_bytes=1))
     quorum.create("orders", 2)

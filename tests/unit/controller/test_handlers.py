@@ -81,6 +81,10 @@ def test_create_topics_refused_as_a_whole_and_out_of_time(tmp_path: Path) -> Non
 
     one = create_topics.CreatableTopic(name="one", num_partitions=1, replication_factor=1)
     call = Call(quorum.now, 7, "test", None, 1)  # type: ignore[arg-type]
+    request = create_topics.CreateTopicsRequest([one], timeout_ms=0)
+    not_begun = ask(quorum, create_topics, 7, request)
+    assert [topic.error_code for topic in not_begun.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert not quorum.controller.image.topics
     request = create_topics.CreateTopicsRequest([one], timeout_ms=10)
     parked = API_OF[create_topics.API_KEY].handle(quorum.controller, request, call)
     late = parked.attempt(True)
@@ -95,6 +99,10 @@ def test_delete_topics(tmp_path: Path, version: int) -> None:
         topic_names=["orders"] if version < 6 else [],
         topics=[delete_topics.DeleteTopicState(name="orders")] if version >= 6 else [],
     )
+    quorum.flush()
+    not_begun = ask(quorum, delete_topics, version, request)
+    assert not_begun.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    request.timeout_ms = 30_000
     response = ask(quorum, delete_topics, version, request)
     assert [(r.name, r.error_code) for r in response.responses] == [("orders", 0)]
     assert not quorum.controller.committed_image.topics
@@ -105,7 +113,11 @@ def test_create_partitions(tmp_path: Path, version: int) -> None:
     quorum = QuorumOfOne(tmp_path)
     quorum.create("orders")
     wanted = create_partitions.CreatePartitionsTopic(name="orders", count=3, assignments=None)
-    request = create_partitions.CreatePartitionsRequest([wanted])
+    quorum.flush()
+    request = create_partitions.CreatePartitionsRequest([wanted], timeout_ms=0)
+    not_begun = ask(quorum, create_partitions, version, request)
+    assert not_begun.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    request.timeout_ms = 30_000
     response = ask(quorum, create_partitions, version, request)
     assert [(r.name, r.error_code) for r in response.results] == [("orders", 0)]
     assert len(quorum.controller.committed_image.topics["orders"].partitions) == 3
@@ -177,6 +189,6 @@ def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
     rules = TopicRules(delete_topic_enable=False)
     quorum = QuorumOfOne(tmp_path, ControllerSettings(topic_rules=rules))
     quorum.create("orders")
-    request = delete_topics.DeleteTopicsRequest(topic_names=["orders"])
+    request = delete_topics.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=30_000)
     response = ask(quorum, delete_topics, 5, request)
     assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED

@@ -21,9 +21,19 @@ def handle(
     controller: Controller, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse | Parked:
     decision = topics.create_partitions(controller.image, request)
+    if request.timeout_ms <= 0:
+        return _not_begun(decision.response)
     return controller.commit(
         decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
     )
+
+
+def _not_begun(response: CreatePartitionsResponse) -> CreatePartitionsResponse:
+    """As Apache's controller does with a request that has no time left."""
+    for topic in response.results:
+        topic.error_code = ErrorCode.REQUEST_TIMED_OUT
+        topic.error_message = None
+    return response
 
 
 def _late(response: CreatePartitionsResponse) -> CreatePartitionsResponse:

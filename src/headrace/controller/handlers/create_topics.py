@@ -17,10 +17,15 @@ from headrace.protocol.messages.create_topics import (
 )
 from headrace.serving.api import Api, Call, Parked
 
+# As Apache's controller does: a request without time left is not begun.
+TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
 
 def handle(
     controller: Controller, request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse | Parked:
+    if request.timeout_ms <= 0:
+        return _refused(request, TIMED_OUT)
     try:
         response = controller.create_topics(request, call.now)
     except KafkaError as refusal:
@@ -36,10 +41,9 @@ def _refused(request: CreateTopicsRequest, refusal: KafkaError) -> CreateTopicsR
 
 
 def _late(response: CreateTopicsResponse) -> CreateTopicsResponse:
-    timed_out = ErrorCode.REQUEST_TIMED_OUT
     return CreateTopicsResponse(
         topics=[
-            topic if topic.error_code else _failed(topic.name, timed_out, timed_out.description)
+            topic if topic.error_code else _failed(topic.name, TIMED_OUT.code, None)
             for topic in response.topics
         ]
     )

@@ -20,9 +20,19 @@ def handle(
     decision = topics.delete_topics(
         controller.image, request, call.version, controller.settings.topic_rules
     )
+    if request.timeout_ms <= 0:
+        return _not_begun(decision.response)
     return controller.commit(
         decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
     )
+
+
+def _not_begun(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+    """As Apache's controller does with a request that has no time left."""
+    for topic in response.responses:
+        topic.error_code = ErrorCode.REQUEST_TIMED_OUT
+        topic.error_message = None
+    return response
 
 
 def _late(response: DeleteTopicsResponse) -> DeleteTopicsResponse:

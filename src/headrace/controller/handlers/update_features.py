@@ -47,7 +47,7 @@ def handle(
             for update in request.feature_updates
         ],
     )
-    return controller.commit(records, response, call.now, timeout_ms=request.timeout_ms, late=_late)
+    return controller.commit(records, response, call.now, late=_late)
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
