@@ -65,8 +65,9 @@ class Loader:
             self._begin_anew(segments, epochs, producers, start_offset)
             end_offset = start_offset
         self._make_active(segments[-1])
-        epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(start_offset)
+        # An empty log keeps the epoch in which it was emptied.
+        epochs.truncate_from_end(max(end_offset, start_offset + 1))
         producers.remove_snapshots_except({segment.base_offset for segment in segments})
         recovery_point = end_offset if clean else min(recovery_point, end_offset)
         return LoadedLog(segments, start_offset, end_offset, recovery_point, epochs, producers)

@@ -63,10 +63,7 @@ def recover_segment(
         )
         size = length + LENGTH_OVERHEAD
         last_offset = base + last_delta
-        if magic != MAGIC:
-            refuse_old_format(segment, chunk[at:])
-            break
-        if size < HEADER_SIZE or position + size > end:
+        if magic != MAGIC or size < HEADER_SIZE or position + size > end:
             break
         if base < next_offset or last_delta < 0 or last_offset > highest_offset:
             break
@@ -90,6 +87,7 @@ def recover_segment(
         position += size
         next_offset = last_offset + 1
     if position < end:
+        refuse_old_format(segment, file.read(SCAN_CHUNK, position))
         file.resize(position)
     segment.size = position
     return next_offset
@@ -104,10 +102,10 @@ def crc_of_large(file: File, position: int, end: int) -> int:
     return crc
 
 
-def refuse_old_format(segment: Segment, data: memoryview) -> None:
+def refuse_old_format(segment: Segment, data: bytes) -> None:
     """Raise if a whole message of magic 0 or 1 stands here; damage alone has no right CRC."""
     size = int.from_bytes(data[LENGTH_AT:LENGTH_OVERHEAD], "big") + LENGTH_OVERHEAD
-    if data[MAGIC_AT] not in (0, 1) or not MAGIC_AT < size <= len(data):
+    if not MAGIC_AT < size <= len(data) or data[MAGIC_AT] not in (0, 1):
         return
     crc = int.from_bytes(data[OLD_CRC_AT:MAGIC_AT], "big")
     if crc32(data[MAGIC_AT:size]) == crc:

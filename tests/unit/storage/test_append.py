@@ -2,11 +2,11 @@
 
 import pytest
 from crc32c import crc32c
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
 
 from headrace.protocol import compression
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import Record, build, crc_is_right, read_header
+from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
 
 
 def refused(log, data, **how):

@@ -1,11 +1,11 @@
 """Producers that number their batches: Apache Kafka's rules, through the log."""
 
 import pytest
-from tests.unit.storage.a_log import NOW, ALog, batch
 
 from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.producer_state import MAX_SEQUENCE
+from tests.unit.storage.a_log import NOW, ALog, batch
 
 
 class Producer:

@@ -3,10 +3,10 @@
 from struct import pack, unpack
 
 from crc32c import crc32c
-from tests.unit.storage.a_log import NOW, ALog, batch
 
 from headrace.protocol.record_batch import headers_in
 from headrace.server.real_disk import RealDisk
+from tests.unit.storage.a_log import NOW, ALog, batch
 
 
 def names(log):

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.storage.a_log import ALog, WatchedDisk, batch, records_of
 
 from headrace.protocol.errors import ErrorCode, KafkaError
+from tests.unit.storage.a_log import ALog, WatchedDisk, batch, records_of
 
 
 def read(log, offset, max_bytes=1 << 20, up_to=None, at_least_one=True):
