@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,23 @@ def test_a_nested_name_with_two_meanings_is_told_apart() -> None:
     assert not hasattr(vote, "PartitionData")
     # Request and response mean the same by this one, so it is one class.
     assert hasattr(messages.load("describe_topic_partitions"), "Cursor")
+
+
+def test_no_decoder_believes_a_count_before_it_is_compared_with_what_remains() -> None:
+    """Behaviour cannot show this: without the comparison, Structs would still refuse to read on."""
+    used = re.compile(r"range\((n_\w+)|read_int_array\(.*, (n_\w+)|end = pos \+ \((n_\w+)")
+    seen = 0
+    for name, text in FILES.items():
+        for function in text.split("\ndef ")[1:]:
+            compared: set[str] = set()
+            for line in function.splitlines():
+                if line.endswith(" > size - pos:"):
+                    compared |= set(re.findall(r"\bn_\w+", line))
+                for match in used.finditer(line):
+                    seen += 1
+                    count = next(group for group in match.groups() if group)
+                    assert count in compared, (name, line)
+    assert seen > 2000
 
 
 @pytest.mark.parametrize("name", ["produce.py", "topic_record.py"])
