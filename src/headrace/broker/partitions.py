@@ -127,7 +127,9 @@ class Partitions:
 
     def expire_producers(self) -> None:
         for found in self._logs.logs.values():
-            found.producers.expire(self._now.wall_ms, found.settings.producer_id_expiration_ms)
+            found.producers.remove_expired(
+                self._now.wall_ms, found.settings.producer_id_expiration_ms
+            )
 
     # Work for another thread
 

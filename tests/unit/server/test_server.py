@@ -1,0 +1,106 @@
+"""A whole server on real sockets: limits, metrics, and a clean end."""
+
+import socket
+import threading
+import urllib.request
+
+import pytest
+from confluent_kafka import Producer
+
+from headrace.server.server import Server
+from headrace.server.settings import CannotStart, load_settings
+
+
+class Running:
+    def __init__(self, folder, *, metrics=None, **settings):
+        names = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        loaded = load_settings(
+            data=str(folder), listen="127.0.0.1:0", overrides=names, metrics=metrics
+        )
+        self.server = Server(loaded)
+        self.server.open(own_process=False)
+        self.thread = threading.Thread(target=self.server.serve)
+        self.thread.start()
+
+    @property
+    def address(self):
+        host, port = self.server.address.rsplit(":", 1)
+        return host, int(port)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def produce(running, value=b"x"):
+    producer = Producer({"bootstrap.servers": "{}:{}".format(*running.address)})
+    producer.produce("orders", value)
+    assert producer.flush(20) == 0
+
+
+def test_prometheus_sees_requests_connections_and_logs(tmp_path):
+    with Running(tmp_path, metrics="127.0.0.1:0") as running:
+        produce(running)
+        url = f"http://127.0.0.1:{running.server.metrics.port}/metrics"
+        text = urllib.request.urlopen(url, timeout=10).read().decode()
+    samples = dict(
+        line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
+    )
+    assert any(key.startswith('headrace_requests_total{api="Produce"') for key in samples)
+    assert float(samples['headrace_request_seconds_count{api="Produce"}']) == 1
+    assert float(samples['headrace_log_end_offset{topic="orders",partition="0"}']) == 1
+    assert float(samples["headrace_connections"]) >= 1
+
+
+def test_more_connections_than_one_address_may_have_are_turned_away(tmp_path, caplog):
+    with Running(tmp_path, max_connections_per_ip=3) as running:
+        clients = [socket.create_connection(running.address, timeout=10) for _ in range(5)]
+        closed = [client for client in clients if is_closed(client)]
+        assert len(closed) == 2
+        for client in clients:
+            client.close()
+    assert caplog.text.count("turned away") == 2
+
+
+def is_closed(client):
+    client.settimeout(0.5)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_a_clean_end_leaves_the_sign_of_it(tmp_path):
+    with Running(tmp_path) as running:
+        produce(running)
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
+
+
+def test_a_folder_in_use_is_refused_in_one_sentence(tmp_path):
+    with Running(tmp_path), pytest.raises(CannotStart, match="Another process uses"):
+        Running(tmp_path)
+
+
+def test_a_port_in_use_is_refused_in_one_sentence(tmp_path):
+    with Running(tmp_path / "one") as running:
+        taken = "{}:{}".format(*running.address)
+        settings = load_settings(data=str(tmp_path / "two"), listen=taken)
+        with pytest.raises(CannotStart, match="Cannot listen"):
+            Server(settings)
+        # and its folder is free again
+        Running(tmp_path / "two").__exit__()
+
+
+def test_a_folder_of_another_node_is_refused(tmp_path):
+    with Running(tmp_path):
+        pass
+    with pytest.raises(CannotStart, match="belongs to node 1"):
+        Running(tmp_path, node_id=7)
