@@ -16,30 +16,23 @@ from headrace.metadata.config_definitions import (
     REPLICATION_RATES,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.definition import Change, Standing
+from headrace.metadata.config_definitions.definition import Change, Definition, Standing
 
 
 class Effect(Enum):
     LOG_SETTINGS = "give the topic's logs new settings"
     ACKNOWLEDGEMENT = "partition leaders compare the in-sync replicas with the new number"
-    ELECTION = "the controller reads it at the next election"
     ALL_TOPICS = "as for a topic, for every topic that does not set it itself"
     CONNECTION_LIMITS = "give the listeners new limits"
-    COORDINATION = "coordinators read it when they next need it"
-    COMPACTION = "the compaction reads it when it next runs"
     NOTHING = "it is shown, and does nothing"
 
 
-_NOT_OF_THE_LOG = {
-    "min.insync.replicas": Effect.ACKNOWLEDGEMENT,
-    "unclean.leader.election.enable": Effect.ELECTION,
-}
-
 EFFECT_OF_TOPIC_SETTING: dict[str, Effect] = {
-    name: Effect.LOG_SETTINGS
-    if definition.standing is Standing.HONOURED and name not in _NOT_OF_THE_LOG
-    else _NOT_OF_THE_LOG.get(name, Effect.NOTHING)
-    for name, definition in TOPIC_SETTINGS.items()
+    **{
+        name: Effect.LOG_SETTINGS if definition.standing is Standing.HONOURED else Effect.NOTHING
+        for name, definition in TOPIC_SETTINGS.items()
+    },
+    "min.insync.replicas": Effect.ACKNOWLEDGEMENT,
 }
 
 _INHERITED = {
@@ -49,26 +42,21 @@ _INHERITED = {
 _OF_BROKERS: dict[str, Effect] = {
     "max.connections": Effect.CONNECTION_LIMITS,
     "max.connections.per.ip": Effect.CONNECTION_LIMITS,
-    "max.connections.per.ip.overrides": Effect.CONNECTION_LIMITS,
     # A log's idea of a producer that is gone is part of its settings.
     "producer.id.expiration.ms": Effect.ALL_TOPICS,
-    "transaction.partition.verification.enable": Effect.COORDINATION,
-    "group.consumer.assignment.interval.ms": Effect.COORDINATION,
-    "log.cleaner.backoff.ms": Effect.COMPACTION,
-    "log.cleaner.io.max.bytes.per.second": Effect.COMPACTION,
-    "log.cleaner.dedupe.buffer.size": Effect.COMPACTION,
 }
 
 
-def _effect_of_broker_setting(name: str) -> Effect:
-    if name in _OF_BROKERS:
-        return _OF_BROKERS[name]
-    return Effect.ALL_TOPICS if name in _INHERITED else Effect.NOTHING
+def _effect_of_broker_setting(definition: Definition) -> Effect:
+    if definition.standing is not Standing.HONOURED:
+        return Effect.NOTHING
+    inherited = Effect.ALL_TOPICS if definition.name in _INHERITED else Effect.NOTHING
+    return _OF_BROKERS.get(definition.name, inherited)
 
 
 EFFECT_OF_BROKER_SETTING: dict[str, Effect] = {
     **{
-        name: _effect_of_broker_setting(name)
+        name: _effect_of_broker_setting(definition)
         for name, definition in BROKER_SETTINGS.items()
         if definition.change is not Change.RESTART
     },

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace
 from headrace.metadata.config_definitions import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
@@ -146,6 +147,23 @@ def test_documentation_is_one_or_two_plain_sentences() -> None:
         assert 20 <= len(text) <= 260 and text.endswith("."), definition.name
         assert "<" not in text.replace("<ISO", "") and "  " not in text, definition.name
         assert bool(definition.why) is (definition.standing is not Standing.HONOURED)
+
+
+def test_what_is_called_honoured_is_read_by_somebody() -> None:
+    """By its name, outside of the tables; or by way of the topics that inherit it."""
+    package = Path(headrace.__file__).parent
+    tables = package / "metadata" / "config_definitions"
+    code = "".join(
+        path.read_text("utf-8")
+        for path in package.rglob("*.py")
+        if tables not in path.parents
+        and path.name not in ("live_changes.py", "config_validation.py")
+    )
+    inherited = {s.name for definition in TOPIC_SETTINGS.values() for s in definition.synonyms}
+    for table in (TOPIC_SETTINGS, BROKER_SETTINGS):
+        for name, definition in table.items():
+            if definition.standing is Standing.HONOURED and name not in inherited:
+                assert f'"{name}"' in code, f"{name} is honoured by nobody"
 
 
 def test_synonyms_are_settings_of_the_broker_with_the_same_default() -> None:

@@ -88,7 +88,7 @@ def test_one_setting_by_itself() -> None:
         ({"sasl.jaas.config": "x"}, 42, 42),
         ({"listener.name.plaintext.ssl.keystore.location": "/tmp/x"}, 42, 42),
         ({"max.connections": "100"}, 0, 0),
-        ({"max.connections.per.ip.overrides": "127.0.0.1:50"}, 0, 0),
+        ({"max.connections.per.ip.overrides": "127.0.0.1:50"}, 42, 42),
         ({"max.connections.per.ip.overrides": "bad"}, 42, 42),
         ({"num.io.threads": "9"}, 0, 0),
         ({"num.io.threads": "100"}, 42, 42),

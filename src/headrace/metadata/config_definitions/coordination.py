@@ -21,8 +21,10 @@ from headrace.metadata.config_definitions.rows import (
 )
 from headrace.metadata.config_definitions.topic import DAY_MS
 
+_NO_GROUPS = "consumer groups are not served yet"
+
 # fmt: off
-_OFFSETS = (
+_OFFSETS = without_effect(_NO_GROUPS,
     short("offsets.topic.replication.factor", 3, at_least(1),
         "Replicas of __consumer_offsets when it is created."),
     integer("offsets.topic.num.partitions", 50, at_least(1),
@@ -40,7 +42,7 @@ _OFFSETS = (
     integer("offsets.commit.timeout.ms", 5_000, at_least(1),
         "How long a commit waits until its record is replicated."),
 )
-_CLASSIC_GROUPS = (
+_CLASSIC_GROUPS = without_effect(_NO_GROUPS,
     integer("group.min.session.timeout.ms", 6_000, None,
         "Shortest session timeout that a member of a classic group may ask for."),
     integer("group.max.session.timeout.ms", 1_800_000, None,
@@ -53,7 +55,7 @@ _CLASSIC_GROUPS = (
         some_of("consumer", "classic", "share", "streams"),
         "Kinds of groups that are served."),
 )
-_CONSUMER_GROUPS = (
+_CONSUMER_GROUPS = without_effect(_NO_GROUPS,
     integer("group.consumer.session.timeout.ms", 45_000, at_least(1),
         "consumer.session.timeout.ms of groups that do not set it."),
     integer("group.consumer.min.session.timeout.ms", 45_000, at_least(1),
@@ -130,7 +132,7 @@ _COORDINATOR = without_effect("coordinators run on the node's loop and write at 
     integer("add.partitions.to.txn.retry.backoff.max.ms", 100, at_least(0),
         "For how long a partition asks again whether its transaction goes on."),
 )
-_TRANSACTIONS = (
+_TRANSACTIONS = without_effect("transactions are not served yet",
     short("transaction.state.log.replication.factor", 3, at_least(1),
         "Replicas of __transaction_state when it is created."),
     integer("transaction.state.log.min.isr", 2, at_least(1),
@@ -150,10 +152,12 @@ _TRANSACTIONS = (
         "How often it is looked for transactions whose time is over."),
     integer("transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, at_least(1),
         "How often it is looked for transactional ids to forget."),
-    *unsupported("two-phase commit",
-        boolean("transaction.two.phase.commit.enable", False,
-            "Let producers keep a prepared transaction open until an outside decision."),
-    ),
+)
+_TWO_PHASE_COMMIT = unsupported("two-phase commit",
+    boolean("transaction.two.phase.commit.enable", False,
+        "Let producers keep a prepared transaction open until an outside decision."),
+)
+_PRODUCERS = (
     integer("producer.id.expiration.ms", DAY_MS, at_least(1),
         "A partition forgets a producer that has written nothing for so long.", CLUSTER_WIDE),
     *internal(
@@ -170,4 +174,6 @@ COORDINATION: tuple[Definition, ...] = (
     *_STREAMS_GROUPS,
     *_COORDINATOR,
     *_TRANSACTIONS,
+    *_TWO_PHASE_COMMIT,
+    *_PRODUCERS,
 )

@@ -1,7 +1,7 @@
 """The settings of a group and of a client-metrics subscription, Kafka 4.3's.
 
-A group's setting that is not set is the broker's `group.<name>`. Share groups, streams groups and
-client metrics are not served yet: their settings are kept and shown, and used by nobody.
+A group's setting that is not set is the broker's `group.<name>`. Groups and client metrics are not
+served yet: their settings are kept and shown, and used by nobody.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _offset_reset(value: str) -> str | None:
 
 
 # fmt: off
-_CONSUMER = (
+_CONSUMER = without_effect("consumer groups are not served yet",
     integer("consumer.session.timeout.ms", 45_000, at_least(1),
         "A member of the group that is silent for so long has left."),
     integer("consumer.heartbeat.interval.ms", 5_000, at_least(1),

@@ -44,19 +44,10 @@ _FOR_A_NODE_OF_ONE: dict[str, Any] = {
 _BOUNDED: dict[str, Any] = {
     "max.connections": 20_000,
     "max.connections.per.ip": 10_000,
-    "queued.max.request.bytes": 1024**3,
-}
-
-# Our socket buffers were chosen by measurement; -1 leaves the choice to server/.
-_MEASURED: dict[str, Any] = {
-    "socket.send.buffer.bytes": -1,
-    "socket.receive.buffer.bytes": -1,
-    "socket.listen.backlog.size": 1024,
 }
 
 DEFAULTS: dict[str, Any] = {
     **_SO_THAT_IT_STARTS,
     **_FOR_A_NODE_OF_ONE,
     **_BOUNDED,
-    **_MEASURED,
 }

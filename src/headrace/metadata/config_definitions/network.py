@@ -42,28 +42,34 @@ _BOUNDS = (
         "Most connections of this node at a time; more are turned away.", CLUSTER_WIDE),
     integer("max.connections.per.ip", INT_MAX, at_least(0),
         "Most connections from one address at a time; more are turned away.", CLUSTER_WIDE),
-    string("max.connections.per.ip.overrides", "", None,
-        "Other bounds for single addresses: a list of ADDRESS:COUNT.", CLUSTER_WIDE),
     long("connections.max.idle.ms", 600_000, None,
         "A connection without a request for so long is closed."),
-    long("queued.max.request.bytes", -1, None,
-        "Most bytes of large requests that are on their way in at a time; -1 is no limit."),
     integer("fetch.max.bytes", 55 * 1024**2, at_least(1024),
         "Most bytes of records in one answer to a fetch."),
     integer("max.incremental.fetch.session.cache.slots", 1_000, at_least(0),
         "How many fetch sessions are remembered."),
-    integer("max.request.partition.size.limit", 2_000, at_least(1),
-        "Most partitions in one answer of DescribeTopicPartitions."),
-)
-_SOCKETS = (
-    integer("socket.send.buffer.bytes", 100 * 1024, None,
-        "SO_SNDBUF of client connections; -1 leaves it to the operating system."),
-    integer("socket.receive.buffer.bytes", 100 * 1024, None,
-        "SO_RCVBUF of client connections; -1 leaves it to the operating system."),
-    integer("socket.listen.backlog.size", 50, at_least(1),
-        "Connections that may wait to be accepted."),
 )
 _NO_EFFECT = (
+    *without_effect("buffers are chosen by measurement and 1,024 connections may wait",
+        integer("socket.send.buffer.bytes", 100 * 1024, None,
+            "SO_SNDBUF of client connections; -1 leaves it to the operating system."),
+        integer("socket.receive.buffer.bytes", 100 * 1024, None,
+            "SO_RCVBUF of client connections; -1 leaves it to the operating system."),
+        integer("socket.listen.backlog.size", 50, at_least(1),
+            "Connections that may wait to be accepted."),
+    ),
+    *without_effect("large requests that are on their way in are bounded to 1 GiB in all",
+        long("queued.max.request.bytes", -1, None,
+            "Most bytes of requests that wait to be worked on; -1 is no limit."),
+    ),
+    *without_effect("an answer never has more than 2,000",
+        integer("max.request.partition.size.limit", 2_000, at_least(1),
+            "Most partitions in one answer of DescribeTopicPartitions."),
+    ),
+    *unsupported("bounds for single addresses",
+        string("max.connections.per.ip.overrides", "", None,
+            "Other bounds for single addresses: a list of ADDRESS:COUNT.", CLUSTER_WIDE),
+    ),
     *without_effect("one event loop serves all connections, without threads or queues between",
         integer("num.network.threads", 3, at_least(1),
             "Threads that read requests and send answers.", CLUSTER_WIDE),
@@ -115,4 +121,4 @@ _NO_EFFECT = (
 )
 # fmt: on
 
-NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_SOCKETS, *_NO_EFFECT)
+NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_NO_EFFECT)
