@@ -1,0 +1,126 @@
+"""Flushes run elsewhere while the log goes on."""
+
+import os
+from threading import Event, Thread
+
+from headrace.server.real_disk import RealDisk, RealFile
+from tests.unit.storage.a_log import NOW, ALog
+
+
+def names(flush):
+    return [file.path.rpartition("/")[2] for file in flush.files]
+
+
+def test_flush_messages_puts_the_log_on_the_list(tmp_path):
+    log = ALog(tmp_path, flush_messages=3)
+    log.wants_flush.clear()
+    log.flush(everything=False)
+    log.append_values(b"a", b"b")
+    assert log.wants_flush == []
+    log.append_values(b"c")
+    log.append_values(b"d")
+    assert log.wants_flush == [log.log]
+    flush = log.log.flush_target()
+    assert f"{0:020d}.log" in names(flush) and flush.offset == 4
+    flush.run(RealDisk())
+    log.log.flushed(flush)
+    assert log.log.recovery_point == 4
+
+
+def test_a_roll_asks_for_a_flush_of_the_closed_segment_only(tmp_path):
+    log = ALog(tmp_path)
+    log.flush()
+    log.wants_flush.clear()
+    log.append_values(b"a")
+    log.log.roll(wall_ms=NOW)
+    log.append_values(b"b")
+    assert log.wants_flush == [log.log]
+    flush = log.log.flush_target()
+    assert names(flush) == [
+        f"{0:020d}.log",
+        f"{0:020d}.index",
+        f"{0:020d}.timeindex",
+        f"{1:020d}.snapshot",
+        "leader-epoch-checkpoint",
+    ]
+    assert flush.offset == 1 and flush.folders == [log.folder, str(tmp_path)]
+    flush.run(RealDisk())
+    log.log.flushed(flush)
+    assert log.log.recovery_point == 1
+    assert log.log.flush_target() is None
+    assert names(log.log.flush_target(everything=True)) == [f"{1:020d}.log"]
+
+
+def test_what_waits_for_the_end_of_the_turn_is_written_before_it_is_flushed(tmp_path):
+    log = ALog(tmp_path)
+    log.append_values(b"a")
+    flush = log.log.flush_target(everything=True)
+    assert flush.offset == 1 and len(log.file(0, "log")) > 0
+
+
+def test_a_truncation_meanwhile_is_not_undone_by_the_flush(tmp_path):
+    log = ALog(tmp_path)
+    for _ in range(5):
+        log.append_values(b"a")
+    flush = log.log.flush_target(everything=True)
+    log.log.truncate(2, wall_ms=NOW)
+    log.append_values(b"b")
+    log.append_values(b"b")
+    log.append_values(b"b")
+    flush.run(RealDisk())
+    log.log.flushed(flush)
+    assert log.log.recovery_point == 0
+
+
+def test_a_flush_outlives_roll_delete_and_close(tmp_path):
+    """The thread is in the middle of its first file when everything under it changes."""
+    log = ALog(tmp_path, open_files_limit=3)
+    log.append_values(b"a" * 3000)
+    log.log.roll(wall_ms=NOW)
+    log.append_values(b"b" * 3000)
+    flush = log.log.flush_target(everything=True)
+    entered, go_on, problems = Event(), Event(), []
+
+    class Slow(RealFile):
+        def flush(self):
+            entered.set()
+            go_on.wait(10)
+            super().flush()
+
+    slow = Slow(flush.files[0].path, os.dup(flush.files[0].fileno()))
+    flush.files[0] = slow
+
+    def run():
+        try:
+            flush.run(RealDisk())
+        except OSError as problem:
+            problems.append(problem)
+
+    thread = Thread(target=run)
+    thread.start()
+    entered.wait(10)
+    log.log.roll(wall_ms=NOW)
+    log.append_values(b"c")
+    log.log.settings.retention_bytes = 0
+    for path in log.log.apply_retention(NOW):
+        RealDisk().remove(path)
+    log.end_turn()
+    log.log.let_go()
+    RealDisk().remove_folder(log.folder)
+    # Others may get the same descriptor numbers now.
+    others = [RealDisk().open(f"{tmp_path}/{n}", create=True) for n in range(20)]
+    go_on.set()
+    thread.join(10)
+    assert problems == [] and len(others) == 20
+
+
+def test_descriptors_are_closed_when_nobody_needs_them(tmp_path):
+    before = set(os.listdir("/proc/self/fd"))
+    log = ALog(tmp_path, segment_bytes=1000)
+    for _ in range(30):
+        log.append_values(b"x" * 300)
+    log.end_turn()
+    log.flush()
+    log.log.close()
+    del log
+    assert set(os.listdir("/proc/self/fd")) <= before

@@ -1,0 +1,193 @@
+"""The data folder over starts, deletions and shutdowns."""
+
+import pytest
+
+from headrace.protocol.errors import KafkaError
+from headrace.server.real_disk import RealDisk
+from headrace.storage.log_folder import LogFolder, partition_of
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from tests.unit.storage.a_log import NOW, WatchedDisk, batch
+
+TOPIC_ID = bytes(range(16))
+UNIQUE = "0123456789abcdef" * 2
+
+
+class Folder:
+    """A data folder and the node that would hold it."""
+
+    def __init__(self, path, disk=None):
+        self.path = str(path)
+        self.disk = disk or RealDisk()
+        self.unwritten, self.wants_flush = [], []
+        self.folder = LogFolder(
+            OpenFiles(self.disk),
+            self.path,
+            unwritten=self.unwritten,
+            wants_flush=self.wants_flush,
+        )
+        self.folder.load(lambda topic: LogSettings(segment_bytes=2000), wall_ms=NOW)
+
+    def create(self, topic, index=0):
+        settings = LogSettings(segment_bytes=2000)
+        return self.folder.create(topic, index, TOPIC_ID, settings, wall_ms=NOW)
+
+    def append(self, topic, count, index=0):
+        for _ in range(count):
+            data = memoryview(bytearray(batch(b"x" * 300)))
+            self.folder.logs[topic, index].append(data, leader_epoch=0, wall_ms=NOW)
+        self.end_turn()
+
+    def end_turn(self):
+        for log in self.unwritten:
+            log.write_pending()
+        self.unwritten.clear()
+
+    def flush(self):
+        """What the flusher's thread does for those on the list."""
+        for log in self.wants_flush:
+            flush = log.flush_target()
+            if flush is not None:
+                flush.run(self.disk)
+                log.flushed(flush)
+        self.wants_flush.clear()
+
+    def checkpoint(self):
+        for path, data in self.folder.checkpoints():
+            self.disk.write_file(path, [data])
+
+
+def test_a_partition_has_its_folder_and_its_topic_id(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("orders", 3)
+    path = tmp_path / "orders-3" / "partition.metadata"
+    assert path.read_bytes() == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    again = Folder(tmp_path)
+    assert list(again.folder.logs) == [("orders", 3)]
+    assert again.folder.topic_ids == {("orders", 3): TOPIC_ID}
+
+
+def test_a_new_folder_asks_for_a_flush_that_includes_its_names(tmp_path):
+    folder = Folder(tmp_path)
+    log = folder.create("orders")
+    assert folder.wants_flush == [log]
+    flush = log.flush_target()
+    assert flush.folders == [f"{tmp_path}/orders-0", str(tmp_path)]
+    assert {file.path.rpartition("/")[2] for file in flush.files} == {
+        "partition.metadata",
+        "leader-epoch-checkpoint",
+    }
+    assert log.flush_target() is None
+
+
+def test_a_clean_shutdown_and_start(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("orders")
+    folder.append("orders", 20)
+    folder.folder.close(broker_epoch=7, high_watermarks={("orders", 0): 20})
+    assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":7}'
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert (tmp_path / name).read_bytes() == b"0\n1\norders 0 20\n"
+    again = Folder(tmp_path, disk := WatchedDisk())
+    assert again.folder.was_clean and again.folder.last_broker_epoch == 7
+    assert again.folder.logs["orders", 0].end_offset == 20
+    last = f"{again.folder.logs['orders', 0].active.base_offset:020d}"
+    assert {name.split(".")[0] for name in disk.opened} == {last}
+    # The file is gone: a kill from now on is not taken for a clean shutdown.
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert not Folder(tmp_path).folder.was_clean
+
+
+def test_after_a_kill_each_log_begins_at_its_own_recovery_point(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("orders")
+    folder.append("orders", 20)
+    folder.flush()
+    folder.checkpoint()
+    recovery_point = folder.folder.logs["orders", 0].recovery_point
+    assert recovery_point > 10
+    folder.append("orders", 1)
+    again = Folder(tmp_path, disk := WatchedDisk())
+    assert again.folder.logs["orders", 0].end_offset == 21
+    bases = {int(name.split(".")[0]) for name in disk.opened if name[0] == "0"}
+    assert min(bases) == recovery_point
+
+
+def test_a_damaged_checkpoint_means_a_longer_recovery(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("orders")
+    folder.append("orders", 20)
+    folder.flush()
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"0\n9\n")
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"\0\0")
+    assert Folder(tmp_path).folder.logs["orders", 0].end_offset == 20
+
+
+def test_deleted_records_stay_deleted(tmp_path):
+    folder = Folder(tmp_path)
+    log = folder.create("orders")
+    folder.append("orders", 10)
+    log.delete_records_before(3)
+    folder.checkpoint()
+    assert (tmp_path / "log-start-offset-checkpoint").read_bytes() == b"0\n1\norders 0 3\n"
+    assert Folder(tmp_path).folder.logs["orders", 0].start_offset == 3
+
+
+def test_a_deleted_partition_is_renamed_and_removed_later_or_at_the_next_start(tmp_path):
+    folder = Folder(tmp_path)
+    log = folder.create("orders")
+    folder.append("orders", 3)
+    renamed = folder.folder.delete("orders", 0, UNIQUE)
+    assert renamed == f"{tmp_path}/orders-0.{UNIQUE}-delete"
+    assert folder.folder.logs == {} and folder.folder.topic_ids == {}
+    # It stood on the list of those that want a flush, and may still be asked.
+    assert folder.wants_flush == [log]
+    folder.flush()
+    folder.create("orders")
+    again = Folder(tmp_path)
+    assert again.folder.logs["orders", 0].end_offset == 0
+    assert not RealDisk().exists(renamed)
+
+
+def test_a_reader_of_a_deleted_partition_finishes(tmp_path):
+    folder = Folder(tmp_path)
+    log = folder.create("orders")
+    folder.append("orders", 1)
+    found = log.read(0, 1000, up_to=1, at_least_one=True)
+    RealDisk().remove_folder(folder.folder.delete("orders", 0, UNIQUE))
+    assert len(found.file.read(found.length, found.position)) == found.length
+    with pytest.raises(KafkaError):
+        log.read(0, 1000, up_to=1, at_least_one=True)
+
+
+def test_a_long_name_is_shortened_when_it_is_put_aside(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("t" * 249)
+    renamed = folder.folder.put_aside_stray("t" * 249, 0, UNIQUE)
+    name = renamed.rpartition("/")[2]
+    assert len(name) == 255 and name.endswith(f"-0.{UNIQUE}-stray")
+    assert Folder(tmp_path).folder.logs == {}  # strays are left alone
+
+
+def test_other_names_are_no_partitions(tmp_path):
+    assert partition_of("orders-0") == ("orders", 0)
+    assert partition_of("my-topic-12") == ("my-topic", 12)
+    for name in (
+        "__cluster_metadata-0",
+        "orders",
+        "meta.properties",
+        ".lock",
+        "a b-0",
+        "x-0.z-delete",
+    ):
+        assert partition_of(name) is None
+
+
+def test_a_topic_id_that_was_not_flushed_is_not_known(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create("orders")
+    (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"")
+    again = Folder(tmp_path)
+    assert again.folder.topic_ids == {}
+    again.folder.assign_topic_id("orders", 0, TOPIC_ID)
+    assert Folder(tmp_path).folder.topic_ids == {("orders", 0): TOPIC_ID}
