@@ -194,6 +194,14 @@ def read_records(data: bytes, count: int) -> list[dict[str, Any]]:
     return records
 
 
+def readable_records(codec: str, data: bytes, count: int) -> list[dict[str, Any]] | str:
+    """The records, or that they are none: a broker may have taken such a batch."""
+    try:
+        return read_records(decompressed(codec, data), count)
+    except (AssertionError, IndexError, OSError, EOFError, cramjam.DecompressionError):
+        return "unreadable"
+
+
 def read_batches(data: bytes) -> list[dict[str, Any]]:
     """Each whole batch as its fields; a cut one at the end as how much of it is there."""
     batches: list[dict[str, Any]] = []
@@ -207,7 +215,7 @@ def read_batches(data: bytes) -> list[dict[str, Any]]:
         head = HEADER.unpack_from(rest)
         size = LOG_OVERHEAD + head[1]
         codec = CODECS[head[5] & 7]
-        records = read_records(decompressed(codec, rest[61:size]), head[12])
+        records = readable_records(codec, rest[61:size], head[12])
         batches.append(
             {
                 "base_offset": head[0],

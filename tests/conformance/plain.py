@@ -50,8 +50,8 @@ def plain(value: Any, about: Surroundings, name: str = "") -> Any:
     """A message, list or value as a tree of dictionaries, lists and plain values."""
     if isinstance(value, Message):
         return {slot: plain(getattr(value, slot), about, slot) for slot in slots(value)}
-    if name == "records":
-        return None if value is None else plain(read_batches(bytes(value)), about)
+    if name == "records" and isinstance(value, bytes | memoryview):
+        return plain(read_batches(bytes(value)), about)
     if isinstance(value, dict):
         return {key: plain(element, about, key) for key, element in value.items()}
     if isinstance(value, list):
@@ -75,9 +75,10 @@ def plain_list(elements: list[Any]) -> Any:
         if elements and all(isinstance(one, dict) and name in one for one in elements):
             keyed: dict[str, Any] = {}
             for element in elements:
-                key = str(element[name]) or '""'
-                if name in ("topic", "name") and element.get("topic_id", "no id") != "no id":
-                    key = f"{key} {element['topic_id']}"
+                # Newer versions name a topic by its id alone.
+                unnamed = element[name] in ("", None)
+                key = str(element.get("topic_id", '""') if unnamed else element[name])
+                key = key.removeprefix("id of ")
                 while key in keyed:
                     key += " again"
                 keyed[key] = element

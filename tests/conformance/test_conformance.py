@@ -20,6 +20,7 @@ told: set[str] = set()
 def test_both_answer_alike(name: str, apache: Node, ours: Node) -> None:
     theirs, their_stop = play(STORIES[name], apache)
     assert their_stop is None, f"the script fails at Apache Kafka: {their_stop!r}"
+    ours.revive()
     mine, my_stop = play(STORIES[name], ours)
     unexpected = [
         f"{name}: {line}\n    {field or 'answer'}\n    Apache:   {left!r}\n    Headrace: {right!r}"
@@ -27,6 +28,8 @@ def test_both_answer_alike(name: str, apache: Node, ours: Node) -> None:
         if not allowed(f"{name}: {line}", field, left, right)
     ]
     told.add(name)
+    if not ours.is_running():
+        unexpected.append(f"the broker ended:\n{ours.log_text()[-1500:]}")
     if my_stop is not None:
         unexpected.append(f"the script stopped at Headrace: {my_stop!r}")
     if unexpected:

@@ -148,6 +148,12 @@ class Node:
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def revive(self) -> None:
+        """Start again what has ended by itself, so that one fault does not hide the others."""
+        if not self.is_running():
+            self.kill()
+            self.start()
+
     def memory_bytes(self) -> int:
         """Resident memory of the process now."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])

@@ -28,23 +28,28 @@ class Folder:
         self.topics: dict[str, list[Record]] = {}
 
     def grow(self, node: Node, step: int) -> None:
-        """A new topic, and more records in all the old ones."""
-        topic = create_topic(node.bootstrap, f"made-by-{node.name}-{step}", config=SETTINGS)
-        self.topics[topic] = []
-        for topic, known in self.topics.items():
-            for compression in ALL_COMPRESSIONS:
-                records = [
-                    Record(
-                        b"%d-%d" % (step, number),
-                        None if number == 3 else b"x" * 2000 * number,
-                        (("by", node.name.encode()),),
-                        BASE_TIME + len(known) + number,
-                    )
-                    for number in range(40)
-                ]
-                offsets = CLIENT.produce(node.bootstrap, topic, compression, records)
-                assert offsets == list(range(len(known), len(known) + len(records)))
-                known += [r.at(offset) for r, offset in zip(records, offsets, strict=True)]
+        """A new topic with every compression, and more records in all the old ones."""
+        new = create_topic(node.bootstrap, f"made-by-{node.name}-{step}", config=SETTINGS)
+        self.topics[new] = []
+        for topic in self.topics:
+            usual = ALL_COMPRESSIONS[step : step + 1]
+            for compression in ALL_COMPRESSIONS if topic == new else usual:
+                self._add(node, topic, compression, step)
+
+    def _add(self, node: Node, topic: str, compression: str, step: int) -> None:
+        known = self.topics[topic]
+        records = [
+            Record(
+                b"%d-%d" % (step, number),
+                None if number == 3 else b"x" * 500 * number,
+                (("by", node.name.encode()),),
+                BASE_TIME + len(known) + number,
+            )
+            for number in range(40)
+        ]
+        offsets = CLIENT.produce(node.bootstrap, topic, compression, records)
+        assert offsets == list(range(len(known), len(known) + len(records)))
+        known += [record.at(offset) for record, offset in zip(records, offsets, strict=True)]
 
     def check(self, node: Node) -> None:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})

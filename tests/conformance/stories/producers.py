@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.protocol.messages import describe_producers, init_producer_id
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -11,6 +13,7 @@ from tests.conformance.stage import Stage
 
 def new_ids(stage: Stage) -> None:
     """Which id is given depends on what was given before; that they rise does not."""
+    stage.until(lambda: gives_ids(stage))  # a young broker has to ask its controller for a block
     last = -1
     for version in init_producer_id.VERSIONS:
         for turn in ("first", "second"):
@@ -18,6 +21,11 @@ def new_ids(stage: Stage) -> None:
             answer = stage.ask(line, init_producer_id, version, InitProducerIdRequest(None, 60_000))
             stage.answers[line]["producer_id"] = "higher" if answer.producer_id > last else "not"
             last = answer.producer_id
+
+
+def gives_ids(stage: Stage) -> bool:
+    answer: Any = stage.connection.ask(init_producer_id, 5, InitProducerIdRequest(None, 60_000))
+    return bool(answer.error_code == 0)
 
 
 def requests_that_cannot_be(stage: Stage) -> None:
