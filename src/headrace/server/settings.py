@@ -93,7 +93,6 @@ def load_settings(
         given.update(_read_file(Path(config_file)))
     given.update(_read_overrides(overrides))
     if data is not None:
-        given.pop("log.dir", None)
         given["log.dirs"] = Given(str(data), "--data")
     try:
         if listen is not None:
