@@ -1,0 +1,66 @@
+"""Records of a coordinator's log: a typed key and value <-> the bytes that Kafka keeps.
+
+A key is two bytes of record type and the key's body, always in version 0; a value is two bytes of
+version and the value's body. No value is a tombstone: the key is forgotten. A type or a version
+that is not known here was written by a later release; it is passed over, as Apache Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from headrace.protocol.errors import MalformedMessage
+
+KEY_VERSION = 0
+
+
+class Record(NamedTuple):
+    """One change: `value` None forgets what `key` stood for. `version` is the value's format."""
+
+    key: Any
+    value: Any
+    version: int = 0
+
+
+class RecordCodec:
+    """`kinds` are the pairs of generated modules: of a key, and of its value."""
+
+    __slots__ = ("_by_type", "_by_key")
+
+    def __init__(self, kinds: Iterable[tuple[ModuleType, ModuleType]]) -> None:
+        self._by_type: dict[int, tuple[Any, Any]] = {}
+        self._by_key: dict[type[Any], tuple[bytes, Any, Any]] = {}
+        for keys, values in kinds:
+            self._by_type[keys.API_KEY] = keys.DECODE[KEY_VERSION], values.DECODE
+            prefix = keys.API_KEY.to_bytes(2, "big")
+            key_type = getattr(keys, keys.NAME)
+            self._by_key[key_type] = prefix, keys.ENCODE[KEY_VERSION], values.ENCODE
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        prefix, encode_key, encode_value = self._by_key[type(record.key)]
+        pieces = [prefix]
+        encode_key(record.key, pieces.append)
+        key = b"".join(pieces)
+        if record.value is None:
+            return key, None
+        pieces = [record.version.to_bytes(2, "big")]
+        encode_value[record.version](record.value, pieces.append)
+        return key, b"".join(pieces)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        """None: of a kind that this release does not know."""
+        kind = self._by_type.get(int.from_bytes(key[:2], "big"))
+        if kind is None or len(key) < 2:
+            return None
+        decode_key, decode_value = kind
+        found, _ = decode_key(memoryview(key), 2)
+        if value is None:
+            return Record(found, None)
+        if len(value) < 2:
+            raise MalformedMessage("a value without a version")
+        version = int.from_bytes(value[:2], "big")
+        if version not in decode_value:
+            return None
+        return Record(found, decode_value[version](memoryview(value), 2)[0], version)

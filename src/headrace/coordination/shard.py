@@ -1,0 +1,296 @@
+"""State kept in a log: decide -> append -> replay -> answer when committed.
+
+A coordinator is a state machine per partition of an internal topic. This module runs one of them:
+a request is *decided* (the machine reads its state and returns a `Decision`: records and an
+answer), the records are appended to the log, `replay` applies them, and the answer may leave once
+they are committed. `replay` is also how the state is found again: the log alone is the truth.
+
+To build another coordinator on it:
+1. Write a `Machine`: a `RecordCodec` of its record kinds as `codec`, `replay(record)` as the only
+   thing that changes what is kept, and one method per request that returns a `Decision` and
+   changes nothing kept. Refusals are raised as KafkaError or put into the answer.
+2. What is decided by time comes from `due(now)`, which the runtime calls when `next_due_ms` is
+   reached; it returns a Decision as well (its answer is not looked at).
+3. An answer that has to wait for something other than the log is a `Later`: return it as the
+   Decision's answer, keep it, and `settle` it in a later decision. Waiting requests, deadlines and
+   other things that need not survive a restart are the machine's own; change them in
+   `Decision.then`, which runs once the records are in the log, where a refused append must leave
+   no trace.
+4. Give a `Coordinator` (broker/coordinators.py) the topic's name and a function that makes the
+   machine; it opens a `Shard` for each partition this broker leads.
+
+Records of a transaction (`Decision.producer`) count when its marker commits it. The shard notices
+whatever else changes its log (a marker, or a log cut back after a failed write) by its end and
+catches up or loads anew. Pure: clocks are arguments, the log is asked for by `Journal`.
+Not done: snapshots of the state; the log is compacted instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.coordination.records import Record, RecordCodec
+from headrace.environment import Now
+from headrace.protocol import compression, control_records, record_batch
+from headrace.protocol.control_records import ControlKind
+from headrace.protocol.errors import MalformedMessage
+
+log = logging.getLogger(__name__)
+
+# A decision of any size is appended; beyond this in several batches, so that readers of the log
+# with Kafka's default of 1 MiB per message can take each.
+BATCH_BYTES = 900_000
+# What a batch of the log may grow to when it is decompressed: 100 times Kafka's default.
+LARGEST_BATCH_BYTES = 100 << 20
+
+
+class Journal(Protocol):
+    """The log of one shard, as the shard sees it."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the leader; stands in each batch."""
+        ...
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def append(self, batch: bytes, wall_ms: int) -> None:
+        """A whole batch that goes on at `end_offset`; KafkaError and no change if it cannot."""
+        ...
+
+    def read(self, offset: int) -> bytes:
+        """One or more whole batches from the one that holds `offset` on; empty at the end."""
+        ...
+
+
+class Later:
+    """An answer that waits for what others do. Requests hang on it by `waiting`."""
+
+    __slots__ = ("answer", "at_offset", "deadline_ms", "on_deadline", "waiting")
+
+    def __init__(
+        self, *, deadline_ms: int | None = None, on_deadline: Callable[[], Any] | None = None
+    ) -> None:
+        self.answer: Any = None
+        self.at_offset = 0  # the answer may leave when the log is committed up to here
+        self.deadline_ms = deadline_ms  # None: the machine's own timers see to it
+        self.on_deadline = on_deadline  # makes the answer of a request whose time is up
+        self.waiting: dict[Any, None] = {}
+
+
+@dataclass(slots=True)
+class Decision:
+    """What deciding gives. An empty list of records is a decision too: nothing kept changes."""
+
+    records: Sequence[Record] = ()
+    response: Any = None  # a response message, or a Later
+    then: Callable[[], None] | None = None  # runs after the replay
+    producer: tuple[int, int] | None = None  # id and epoch: the records belong to its transaction
+
+
+class Machine(Protocol):
+    """One shard's state; see the head of this module."""
+
+    codec: RecordCodec
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Monotonic; None: nothing is to be done by time."""
+        ...
+
+    def replay(self, record: Record) -> None:
+        """Apply a committed change."""
+        ...
+
+    def replay_pending(self, producer_id: int, record: Record) -> None:
+        """A change that counts if and when this producer's transaction commits."""
+        ...
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Apply or forget what was pending."""
+        ...
+
+    def due(self, now: Now) -> Decision:
+        """What time has brought."""
+        ...
+
+    def loaded(self, now: Now) -> None:
+        """All of the log has been replayed: deadlines begin."""
+        ...
+
+    def abandon(self) -> None:
+        """This machine goes: settle every Later, so that nobody waits for what will not come."""
+        ...
+
+
+@dataclass(slots=True)
+class Shard:
+    """One partition's machine and its log; `settled` are the Laters that got their answers."""
+
+    journal: Journal
+    new_machine: Callable[[list[Later]], Machine]
+    compression: int = compression.NONE
+    settled: list[Later] = field(default_factory=list)
+    machine: Machine = field(init=False)
+    applied_to: int = -1  # offset up to which the machine has seen the log
+
+    def run(self, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
+        """Decide, append, replay; the answer, which may leave when the log is committed so far.
+
+        `decide` is a method of the machine's class: which machine it is may change on the way.
+        """
+        if self.applied_to != self.journal.end_offset:
+            self.catch_up(now)
+        decision = decide(self.machine, *arguments)
+        if decision.records:
+            self._append(decision, now.wall_ms)
+        if decision.then is not None:
+            decision.then()
+        if self.settled:
+            self._stamp_settled()
+        return decision.response
+
+    def run_due(self, now: Now) -> None:
+        """What is decided by time, as often as there is more of it."""
+        due_ms = self.machine.next_due_ms
+        while due_ms is not None and due_ms <= now.monotonic_ms:
+            self.run(now, _decide_what_is_due, now)
+            again_ms = self.machine.next_due_ms
+            if again_ms == due_ms:
+                return  # nothing could be done about it now
+            due_ms = again_ms
+
+    # --- loading
+
+    def load(self, now: Now) -> None:
+        """Find the state again; what it was before is forgotten."""
+        self.machine = self.new_machine(self.settled)
+        self.applied_to = self.journal.start_offset
+        self._replay_rest()
+        self.machine.loaded(now)
+
+    def catch_up(self, now: Now) -> None:
+        """The log has changed by other hands: it has grown, or lost what was not written."""
+        if self.applied_to > self.journal.end_offset:
+            log.warning("the log of a coordinator was cut back: its state is loaded anew")
+            self.machine.abandon()
+            self.load(now)
+        else:
+            self._replay_rest()
+
+    def _replay_rest(self) -> None:
+        """Only the last value of a key counts, so earlier ones are not even decoded.
+
+        That is what a compacted log would have given, and several times quicker for one that is
+        not compacted yet. Pending changes stay in order.
+        """
+        latest: dict[bytes, bytes | None] = {}
+        machine = self.machine
+        for batch in self._batches():
+            header = record_batch.read_header(batch)
+            if header.is_control:
+                self._replay_latest(latest)
+                latest = {}
+                self._replay_marker(batch, header.producer_id)
+                continue
+            for found in record_batch.walk(batch, LARGEST_BATCH_BYTES):
+                if found.key is None:
+                    continue
+                if header.is_transactional:
+                    record = self._decode(found.key, found.value)
+                    if record is not None:
+                        machine.replay_pending(header.producer_id, record)
+                else:
+                    latest.pop(found.key, None)  # so that it stands where it was last said
+                    latest[found.key] = found.value
+        self._replay_latest(latest)
+        self.applied_to = self.journal.end_offset
+
+    def _batches(self) -> Iterator[memoryview]:
+        offset = self.applied_to
+        while offset < self.journal.end_offset:
+            view = memoryview(self.journal.read(offset))
+            before = offset
+            for position, header in record_batch.headers_in(view):
+                if header.last_offset >= offset:
+                    yield view[position : position + header.size]
+                    offset = header.last_offset + 1
+            if offset == before:
+                return
+
+    def _replay_latest(self, latest: dict[bytes, bytes | None]) -> None:
+        replay = self.machine.replay
+        for key, value in latest.items():
+            record = self._decode(key, value)
+            if record is not None:
+                replay(record)
+
+    def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
+        for marker in record_batch.walk(batch, LARGEST_BATCH_BYTES):
+            kind = control_records.kind_of(marker)
+            if kind in (ControlKind.COMMIT, ControlKind.ABORT):
+                committed = kind == ControlKind.COMMIT
+                self.machine.end_transaction(producer_id, committed=committed)
+
+    def _decode(self, key: bytes, value: bytes | None) -> Record | None:
+        try:
+            return self.machine.codec.decode(key, value)
+        except MalformedMessage as malformed:
+            # Anybody with the right to write may have written it; the others' state must load.
+            log.error("a record in the log of a coordinator cannot be read: %s", malformed)
+            return None
+
+    # --- appending
+
+    def _append(self, decision: Decision, wall_ms: int) -> None:
+        machine = self.machine
+        encode = machine.codec.encode
+        pending: list[record_batch.Record] = []
+        size = 0
+        for change in decision.records:
+            key, value = encode(change)
+            pending.append(record_batch.Record(key, value, (), wall_ms))
+            size += len(key) + len(value or b"")
+            if size > BATCH_BYTES:
+                self._append_batch(pending, decision.producer, wall_ms)
+                pending, size = [], 0
+        if pending:
+            self._append_batch(pending, decision.producer, wall_ms)
+        if decision.producer is None:
+            for change in decision.records:
+                machine.replay(change)
+        else:
+            for change in decision.records:
+                machine.replay_pending(decision.producer[0], change)
+        self.applied_to = self.journal.end_offset
+
+    def _append_batch(
+        self, records: list[record_batch.Record], producer: tuple[int, int] | None, wall_ms: int
+    ) -> None:
+        journal = self.journal
+        producer_id, producer_epoch = producer or (-1, -1)
+        batch = record_batch.build(
+            records,
+            base_offset=journal.end_offset,
+            leader_epoch=journal.epoch,
+            compression=self.compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer is not None,
+        )
+        journal.append(batch, wall_ms)
+
+    def _stamp_settled(self) -> None:
+        for later in self.settled:
+            later.at_offset = self.journal.end_offset
+
+
+def _decide_what_is_due(machine: Machine, now: Now) -> Decision:
+    return machine.due(now)
