@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -59,16 +59,17 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _AROUND_COMMA = re.compile(r"\s*,\s*")
 
 
-@dataclass(slots=True, frozen=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A broker's setting that stands in for a topic's; a topic's value is `factor` times its."""
 
     name: str
     factor: int = 1
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Definition:
+    """Not changed once it is in a table; not frozen, as 400 of them are made at each start."""
+
     name: str
     type: ConfigType
     default: Any  # typed; None: no value unless given

@@ -1,13 +1,13 @@
 """The words in which the tables beside this file are written: one call per setting.
 
 `integer("num.partitions", 1, at_least(1), "What it is for.")`; the type is the function's name.
-`without_effect(why, ...)` and `unsupported(what, ...)` say what Headrace makes of a group of rows.
+`without_effect(why, ...)` and `unsupported(what, ...)` say what Headrace makes of a group of rows
+that were made just for it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from headrace.metadata.config_definitions.definition import (
@@ -77,17 +77,23 @@ def password(name: str, about: str, change: Change = RESTART) -> Definition:
 
 def without_effect(why: str, *rows: Definition) -> tuple[Definition, ...]:
     """`why` ends the sentence "No effect in Headrace: ..."."""
-    return tuple(replace(row, standing=Standing.NO_EFFECT, why=why) for row in rows)
+    for row in rows:
+        row.standing, row.why = Standing.NO_EFFECT, why
+    return rows
 
 
 def unsupported(what: str, *rows: Definition) -> tuple[Definition, ...]:
     """`what` ends the sentence "Headrace does not support ... yet"."""
-    return tuple(replace(row, standing=Standing.UNSUPPORTED, why=what) for row in rows)
+    for row in rows:
+        row.standing, row.why = Standing.UNSUPPORTED, what
+    return rows
 
 
 def internal(*rows: Definition) -> tuple[Definition, ...]:
     """Kafka's own tests use these; they are not shown unless set."""
-    return tuple(replace(row, internal=True) for row in rows)
+    for row in rows:
+        row.internal = True
+    return rows
 
 
 def at_least(lowest: int) -> Check:
