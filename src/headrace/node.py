@@ -22,7 +22,7 @@ from headrace.consensus.formatting import (
     new_cluster_records,
     read_bootstrap,
 )
-from headrace.consensus.metadata_log import MetadataLog
+from headrace.consensus.metadata_log import MetadataLog, where_to_open
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, ControllerSettings
@@ -208,12 +208,12 @@ class Node:
                 wall_ms=self.now.wall_ms,
             )
             write_identity(self.disk, settings.folder, identity)
-        metadata_log = MetadataLog(
-            self.disk,
-            f"{settings.folder}/{METADATA_FOLDER}",
-            self.partitions.open_metadata_log(METADATA_FOLDER),
-            voter=voter,
+        folder = f"{settings.folder}/{METADATA_FOLDER}"
+        start_offset, recovery_point = where_to_open(self.disk, folder)
+        found = self.partitions.open_metadata_log(
+            METADATA_FOLDER, start_offset=start_offset, recovery_point=recovery_point
         )
+        metadata_log = MetadataLog(self.disk, folder, found, voter=voter)
         metadata_log.load(identity.cluster_id)
         self._identity = identity
         self.partitions.load(metadata_log.image)

@@ -93,7 +93,8 @@ class Broker:
         self.producer_ids = ProducerIds(controller)
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
-        self.described: dict[str, MetadataResponseTopic] = {}  # of this image, as asked for
+        # Of this image, by name and operations, as asked for.
+        self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
         self.bytes_out = 0
 
     def partition_changed(self, leader: PartitionLeader) -> None:
@@ -147,7 +148,7 @@ class Broker:
                 )
             )
         for leader, partition in zip(topic.leaders, described.partitions, strict=True):
-            leader.epoch = partition.leader_epoch
+            leader.begin_epoch(partition.leader_epoch)
             leader.in_sync = len(partition.isr)
         self._configure(topic)
 

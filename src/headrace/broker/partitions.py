@@ -60,16 +60,23 @@ class Partitions:
 
     # Start
 
-    def open_metadata_log(self, name: str) -> PartitionLog:
-        """Lies in the same folder, belongs to the quorum."""
+    def open_metadata_log(
+        self, name: str, *, start_offset: int, recovery_point: int
+    ) -> PartitionLog:
+        """Lies in the same folder, belongs to the quorum, which alone decides what goes."""
         settings = LogSettings(
-            segment_bytes=METADATA_SEGMENT_BYTES, max_message_bytes=METADATA_BATCH_BYTES
+            segment_bytes=METADATA_SEGMENT_BYTES,
+            max_message_bytes=METADATA_BATCH_BYTES,
+            retention_ms=-1,
+            retention_bytes=-1,
         )
         self._metadata_log = PartitionLog.open(
             self._open_files,
             f"{self.folder}/{name}",
             settings,
             now_wall_ms=self._now.wall_ms,
+            start_offset=start_offset,
+            recovery_point=recovery_point,
             clean=self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}"),
             unwritten=self._unwritten,
             wants_flush=self._flushes,

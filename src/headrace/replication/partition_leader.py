@@ -100,6 +100,12 @@ class PartitionLeader:
         )
         return records
 
+    def begin_epoch(self, epoch: int) -> None:
+        """The log notes where the epoch begins, also if nothing is ever written in it."""
+        self.epoch = epoch
+        if self.log.epochs.latest != epoch:
+            self.log.epochs.assign(epoch, self.log.end_offset)
+
     def last_stable_offset(self) -> int:
         return self.high_watermark
 

@@ -114,6 +114,10 @@ class Loop:
             for session in resumed:
                 if not session.closing:
                     self._resume(session.connection)
+        if dispatch.failed:
+            failed, dispatch.failed = dispatch.failed, []
+            for session, why in failed:
+                self.close(session.connection, why)
         self.end_turn(dispatch.dirty)
         dirty, dispatch.dirty = dispatch.dirty, []
         for session in dirty:

@@ -169,24 +169,31 @@ class FolderLock:
 
     POSIX record locks are what Java's FileChannel.tryLock takes, so ours and Apache Kafka's nodes
     keep each other out. Such a lock is lost when *any* descriptor of the file is closed by this
-    process: nobody else may open the file.
+    process, and does not keep this process itself out: hence the list of what it holds.
     """
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_held")
+
+    held_here: set[str] = set()
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, ".lock")
+        self._held = os.path.realpath(path)
+        if self._held in self.held_here:
+            raise FolderInUse(f"{folder} is in use by this process")
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as taken:
             os.close(self._fd)
             raise FolderInUse(f"{folder} is in use by another process") from taken
+        self.held_here.add(self._held)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+            self.held_here.discard(self._held)
 
 
 def raise_open_files_limit() -> int:

@@ -13,8 +13,11 @@ import logging
 import os
 import select
 from collections.abc import Iterator
+from contextlib import ExitStack
 from time import perf_counter_ns
 
+from headrace.broker.identity import UnusableFolder
+from headrace.consensus.metadata_log import UnusableMetadata
 from headrace.environment import Now
 from headrace.node import Node
 from headrace.server.clock import Clock, SystemClock
@@ -47,19 +50,14 @@ class Server:
         self.clock = clock or SystemClock()
         self.clock.read(self.now)
         descriptors = raise_open_files_limit()
-        self._lock = lock_folder(settings.log_dir)
-        self.listeners = open_listeners(settings)
-        self.flusher = Flusher()
-        self.node = Node(
-            self.disk,
-            settings.for_node({listener.name: listener.port for listener in self.listeners}),
-            self.now,
-            randomness=os.urandom,
-            submit=self.flusher.submit,
-            space=lambda: space_of(settings.log_dir),
-            open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
-            stopwatch=perf_counter_ns if settings.metrics is not None else None,
-        )
+        with ExitStack() as undo:
+            self._lock = lock_folder(settings.log_dir)
+            undo.callback(self._lock.release)
+            self.listeners = open_listeners(settings, undo)
+            self.flusher = Flusher()
+            undo.callback(self.flusher.stop)
+            self.node = self._open_node(descriptors)
+            undo.pop_all()  # from here on `serve` ends what was begun
         self.loop = Loop(
             poller or best_poller(),
             self.clock,
@@ -72,6 +70,22 @@ class Server:
         self.door = Door(self.loop, self.listeners, limits_of(settings, descriptors))
         self.metrics: MetricsServer | None = None
         self._stop_asked = False
+
+    def _open_node(self, descriptors: int) -> Node:
+        settings = self.settings
+        try:
+            return Node(
+                self.disk,
+                settings.for_node({listener.name: listener.port for listener in self.listeners}),
+                self.now,
+                randomness=os.urandom,
+                submit=self.flusher.submit,
+                space=lambda: space_of(settings.log_dir),
+                open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
+                stopwatch=perf_counter_ns if settings.metrics is not None else None,
+            )
+        except (UnusableFolder, UnusableMetadata) as refusal:
+            raise CannotStart(str(refusal)) from None
 
     @property
     def address(self) -> str:
@@ -198,11 +212,12 @@ def lock_folder(folder: str) -> FolderLock:
         raise CannotStart(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
 
 
-def open_listeners(settings: Settings) -> list[Listener]:
+def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
     opened = []
     for listener in settings.listeners:
         try:
             opened.append(Listener(listener.name, listener.host, listener.port))
+            undo.callback(opened[-1].socket.close)
         except OSError as problem:
             raise CannotStart(
                 f"Cannot listen on {listener.host}:{listener.port}: {problem.strerror}. "

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from heapq import heappop, heappush
+
+log = logging.getLogger(__name__)
 
 
 class Timers:
@@ -19,7 +22,10 @@ class Timers:
         while self._due and self._due[0][0] <= now_ms:
             _, _, period_ms, do = heappop(self._due)
             self.every(period_ms, do, now_ms)
-            do()
+            try:
+                do()
+            except Exception:  # noqa: BLE001 - what fails now may work the next time
+                log.exception("work that is done every %d ms failed", period_ms)
 
     def next_ms(self) -> int | None:
         return self._due[0][0] if self._due else None

@@ -1,6 +1,7 @@
 """What a request handler is given and what it may answer.
 
-A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
+A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It
+answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
 Handlers raise `KafkaError` for refusals and never catch anything else.
 """
 
@@ -54,6 +55,10 @@ class Waitable(Protocol):
     ]  # in order of arrival; a dict so that leaving costs the same for all
 
 
+def _nobody_waits(answer: Any) -> None:
+    """Of a request that was not parked by a connection."""
+
+
 class Parked:
     """A request that waits: it hangs on things, and is tried again when one of them changes.
 
@@ -77,7 +82,7 @@ class Parked:
         self.mutes = mutes  # no further request of this connection is read meanwhile
         self.woken = False
         self.done = False
-        self.complete: Callable[[Any], None] | None = None  # set by dispatch
+        self.complete: Callable[[Any], None] = _nobody_waits  # set by dispatch
 
 
 @dataclass(slots=True, frozen=True)

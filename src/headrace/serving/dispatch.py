@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY = 18
 SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
+# Only Produce carries records. Any other request of this size is an attack: decoded, it would take
+# up to 58 times as much memory and a second of everybody's time.
+LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
+PRODUCE_KEY = 0
 # librdkafka and the Java client keep at most five; a client that sends on without reading replies
 # is not read until some are answered.
 MOST_REQUESTS_IN_LINE = 100
@@ -102,6 +106,7 @@ class Dispatch:
         "now",
         "dirty",
         "resumed",
+        "failed",
         "max_frame",
         "stopwatch",
     )
@@ -121,6 +126,7 @@ class Dispatch:
         self.now = now  # one object, set by the loop once per turn
         self.dirty: list[Session] = []  # have something to send
         self.resumed: list[Session] = []  # may be read again
+        self.failed: list[tuple[Session, str]] = []  # to be closed, and why
         self.max_frame = max_frame
         self.stopwatch = stopwatch  # nanoseconds; None while nobody asks for latencies
 
@@ -131,16 +137,24 @@ class Dispatch:
         while filled - position >= 8 and not session.muted and session.owed < MOST_BYTES_OWED:
             size, key = _read_prefix(view, position)
             if not SMALLEST_FRAME <= size <= self.max_frame:
-                raise Refused(f"a frame of {size} bytes (at most {self.max_frame} are taken)")
+                self._require_size(size)
             if key not in self.routes:
                 self._require_answerable(key)
+            if size > LARGEST_WITHOUT_RECORDS and key >> 16 != PRODUCE_KEY:
+                raise Refused(f"a request without records of {size} bytes")
             end = position + 4 + size
             if end > filled:
                 session.frame_size = size + 4
                 break
             self._answer(session, view[position + 4 : end])
             position = end
+        if 4 <= filled - position < 8:
+            self._require_size(int.from_bytes(view[position : position + 4], "big", signed=True))
         return position
+
+    def _require_size(self, size: int) -> None:
+        if not SMALLEST_FRAME <= size <= self.max_frame:
+            raise Refused(f"a frame of {size} bytes (at most {self.max_frame} are taken)")
 
     def _answer(self, session: Session, frame: memoryview) -> None:
         key, correlation_id, client_id_length = _read_header(frame, 0)
@@ -169,8 +183,7 @@ class Dispatch:
         except Refused:
             raise
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
-            log.exception("%s v%d from %s failed", route.name, route.version, session.client_host)
-            raise Refused(f"a {route.name} v{route.version} that failed here") from bug
+            raise self._blame(session, route, bug) from bug
         if answer is None:
             return
         if type(answer) is Parked:
@@ -178,7 +191,21 @@ class Dispatch:
             return
         if started:
             self._note_time(route, started)
-        self.reply(session, route.frame(correlation_id, answer))
+        self.reply(session, self._frame(session, route, correlation_id, answer))
+
+    def _frame(
+        self, session: Session, route: Route, correlation_id: int, answer: Any
+    ) -> list[Piece]:
+        try:
+            return route.frame(correlation_id, answer)
+        except Exception as bug:  # noqa: BLE001 - an answer that cannot be written is a bug too
+            raise self._blame(session, route, bug) from bug
+
+    def _blame(self, session: Session, route: Route, bug: Exception) -> Refused:
+        log.error(
+            "%s v%d from %s failed", route.name, route.version, session.client_host, exc_info=bug
+        )
+        return Refused(f"a {route.name} v{route.version} that failed here")
 
     def reply(self, session: Session, pieces: list[Piece]) -> None:
         if session.line:
@@ -206,8 +233,14 @@ class Dispatch:
         def complete(answer: Any) -> None:
             if started:
                 self._note_time(route, started)
-            place.pieces = route.frame(correlation_id, answer)
             place.parked = None
+            try:
+                if isinstance(answer, Exception):
+                    raise self._blame(session, route, answer) from answer
+                place.pieces = self._frame(session, route, correlation_id, answer)
+            except Refused as refusal:
+                self.failed.append((session, str(refusal)))
+                return
             if mutes:
                 session.muted -= 1
                 if not session.muted:

@@ -46,21 +46,19 @@ class Purgatory:
             for parked in woken:
                 parked.woken = False
                 if not parked.done:
-                    answer = parked.attempt(False)
-                    if answer is not None:
-                        self._answer(parked, answer)
+                    self._try(parked, expired=False)
 
     def expire(self, now_ms: int) -> None:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             parked = heappop(self._deadlines)[2]
             if not parked.done:
-                self._answer(parked, parked.attempt(True))
+                self._try(parked, expired=True)
 
     def answer_all(self) -> None:
         """The node stops: everybody gets what there is."""
         for _, _, parked in sorted(self._deadlines):
             if not parked.done:
-                self._answer(parked, parked.attempt(True))
+                self._try(parked, expired=True)
         self._deadlines.clear()
 
     def forget(self, parked: Parked) -> None:
@@ -79,8 +77,15 @@ class Purgatory:
         for thing in parked.hangs_on:
             thing.waiting.pop(parked, None)
 
-    def _answer(self, parked: Parked, answer: object) -> None:
-        assert answer is not None, "a request that expires must be answered"
-        self._leave(parked)
-        if parked.complete is not None:
+    def _try(self, parked: Parked, *, expired: bool) -> None:
+        """Whoever parked it is told its answer, or the bug that kept it from having one."""
+        try:
+            answer = parked.attempt(expired)
+            assert answer is not None or not expired, "a request that expires must be answered"
+        except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
+            self._leave(parked)
+            parked.complete(bug)
+            return
+        if answer is not None:
+            self._leave(parked)
             parked.complete(answer)

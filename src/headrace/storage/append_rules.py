@@ -27,6 +27,7 @@ from headrace.protocol.record_batch import (
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
     NO_TIMESTAMP,
+    Record,
     every_record_has_key,
     walk,
 )
@@ -43,6 +44,16 @@ _CRC = Struct(">I")
 _LENGTH = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
+
+
+class RecordsRefused(KafkaError):
+    """The batch is whole, what its records say is refused; `records` names them, if it is some."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, records: list[tuple[int, str]] | None = None
+    ) -> None:
+        super().__init__(code, message)
+        self.records = records or []
 
 
 def only_batch(records: memoryview) -> memoryview:
@@ -63,6 +74,8 @@ def only_batch(records: memoryview) -> memoryview:
         )
     if size < HEADER_SIZE:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch is smaller than its header")
+    if size == HEADER_SIZE:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "the batch holds no records")
     return records[:size]
 
 
@@ -107,11 +120,11 @@ def prepare(records: memoryview, settings: LogSettings, wall_ms: int) -> memoryv
 def check_count_and_kind(batch: Header) -> None:
     span = batch.last_offset - batch.base_offset + 1
     if span <= 0 or span != batch.record_count:
-        raise KafkaError(
+        raise RecordsRefused(
             ErrorCode.INVALID_RECORD, f"{batch.record_count} records, but {span} offsets"
         )
     if batch.attributes & CONTROL:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if batch.attributes & COMPRESSION_MASK > compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -129,22 +142,31 @@ def check_timestamps(
         if settings.timestamp_before_max_ms != UNLIMITED:
             oldest = oldest_timestamp(records, batch)
         if batch.max_timestamp > latest or oldest < earliest:
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamps {oldest} to {batch.max_timestamp}, taken: {earliest} to {latest}",
+                [
+                    (number, f"its timestamp is {record.timestamp}")
+                    for number, record in enumerate(records_in(records))
+                    if not earliest <= record.timestamp <= latest
+                ],
             )
     elif batch.attributes & LOG_APPEND_TIME:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
+        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
 
 
 def oldest_timestamp(records: memoryview, batch: Header) -> int:
     if batch.attributes & LOG_APPEND_TIME:
         return batch.max_timestamp
-    try:
-        stamps = [record.timestamp for record in walk(records, MAX_DECOMPRESSED)]
-    except MalformedMessage as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    stamps = [record.timestamp for record in records_in(records)]
     return min((each for each in stamps if each != NO_TIMESTAMP), default=batch.max_timestamp)
+
+
+def records_in(records: memoryview) -> list[Record]:
+    try:
+        return list(walk(records, MAX_DECOMPRESSED))
+    except MalformedMessage as error:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
 def check_keys(records: memoryview) -> None:
@@ -152,8 +174,16 @@ def check_keys(records: memoryview) -> None:
         if every_record_has_key(records, MAX_DECOMPRESSED):
             return
     except MalformedMessage as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    raise KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+    raise RecordsRefused(
+        ErrorCode.INVALID_RECORD,
+        "a compacted topic takes no record without a key",
+        [
+            (number, "it has no key")
+            for number, record in enumerate(records_in(records))
+            if record.key is None
+        ],
+    )
 
 
 def compressed_as_configured(

@@ -57,7 +57,7 @@ class PartitionLog(SegmentedLog):
         """
         settings = self.settings
         size = len(records)
-        if size < HEADER_SIZE:
+        if size <= HEADER_SIZE:
             records = append_rules.only_batch(records)
         (
             given_base, length, _, magic, crc, attributes, last_delta, _, timestamp,

@@ -19,7 +19,8 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.environment import Disk
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.errors import ErrorCode
+from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.segment import DELETED, file_name
 
 # A client has at most five batches in flight, so an older duplicate cannot arrive.
@@ -103,17 +104,17 @@ class ProducerState:
             for batch in producer.batches:
                 if batch[0] == first and batch[1] == last:
                     return batch
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} sent sequence {first}, expected {producer.next_sequence}",
             )
         if epoch < producer.epoch:
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has epoch {producer.epoch}, not {epoch}",
             )
         if first != 0:
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} began epoch {epoch} with sequence {first}, expected 0",
             )
@@ -123,7 +124,7 @@ class ProducerState:
         """A producer in a transaction writes nothing outside it."""
         producer = self.producers.get(producer_id)
         if producer and producer.transaction_first_offset >= 0 and not transactional:
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open"
             )
 

@@ -134,7 +134,18 @@ def test_a_topic_that_goes_away_is_an_error_of_its_partition(bench):
     delete(bench, "orders")
     answer = ask(bench, session_id, 2)
     codes = {part.error_code for each in answer.responses for part in each.partitions}
-    assert codes == {ErrorCode.UNKNOWN_TOPIC_ID}
+    assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    bench.create("orders", partitions=3)
+    answer = ask(bench, session_id, 3)
+    codes = {part.error_code for each in answer.responses for part in each.partitions}
+    assert codes == {ErrorCode.INCONSISTENT_TOPIC_ID}
+
+
+def test_a_session_without_partitions_ends(bench):
+    session_id = open_session(bench).session_id
+    forgotten = [("orders", index) for index in range(3)]
+    assert ask(bench, session_id, 1, forgotten=forgotten).session_id == 0
+    assert ask(bench, session_id, 2).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_partitions_share_a_full_answer_in_turn(bench):

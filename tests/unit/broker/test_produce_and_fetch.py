@@ -120,7 +120,7 @@ def test_nobody_may_pose_as_a_follower(bench):
     request = fetch_request("orders", 0)
     request.replica_id = 1
     found = only_partition(bench.ask(fetch, request, version=12))
-    assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert not found.records
 
 

@@ -53,7 +53,7 @@ def test_prometheus_sees_requests_connections_and_logs(tmp_path):
     assert any(key.startswith('headrace_requests_total{api="Produce"') for key in samples)
     assert float(samples['headrace_request_seconds_count{api="Produce"}']) == 1
     assert float(samples['headrace_log_end_offset{topic="orders",partition="0"}']) == 1
-    assert float(samples["headrace_connections"]) >= 1
+    assert float(samples["headrace_connections_accepted_total"]) >= 1
 
 
 def test_more_connections_than_one_address_may_have_are_turned_away(tmp_path, caplog):

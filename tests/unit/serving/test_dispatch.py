@@ -161,6 +161,46 @@ def test_a_bug_in_a_handler_ends_that_connection_and_says_which_request(caplog):
     assert "Metadata v1 from 127.0.0.1 failed" in caplog.text
 
 
+def test_an_answer_that_cannot_be_written_ends_that_connection_only(caplog):
+    def answer(owner, request, call):
+        return metadata.MetadataResponse(cluster_id=object())
+
+    talk = Conversation({metadata: answer})
+    with pytest.raises(Refused):
+        talk.send(frame(METADATA, 2, pack(">i", -1)))
+    assert "Metadata v2 from 127.0.0.1 failed" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [ZeroDivisionError(), "not a response"])
+def test_a_bug_in_a_waiting_request_ends_that_connection_only(answer):
+    gate = Gate()
+
+    def attempt(expired):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    talk = Conversation(
+        {
+            find_coordinator: lambda owner, request, call: Parked(
+                attempt, deadline_ms=1000, hangs_on=[gate]
+            )
+        }
+    )
+    talk.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
+    talk.purgatory.wake(gate)
+    talk.purgatory.settle()
+    assert [session for session, _ in talk.dispatch.failed] == [talk.session]
+    assert talk.purgatory.waiting == 0
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 9])
+def test_a_length_that_cannot_be_is_refused_before_anything_follows(size):
+    talk = Conversation({metadata: answer_metadata})
+    with pytest.raises(Refused):
+        talk.send(pack(">i", size))
+
+
 def test_a_refusal_becomes_the_error_code_of_the_answer():
     def answer(owner, request, call):
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

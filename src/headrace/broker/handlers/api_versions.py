@@ -53,7 +53,8 @@ def add_features(response: ApiVersionsResponse, broker: Broker, version: int) ->
     ]
     response.finalized_features_epoch = image.offset
     response.finalized_features = [
-        FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())
+        FinalizedFeatureKey(name, level, level)
+        for name, level in sorted(image.finalized_features.items())
     ]
 
 

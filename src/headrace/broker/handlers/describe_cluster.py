@@ -1,11 +1,12 @@
 """DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
 
 v1 endpoint type (brokers or controllers; KIP-919). v2 fenced brokers (KIP-1073).
-Not done: authorized operations; the controller has no listener of its own yet.
+Not done: the controller has no listener of its own yet.
 """
 
 from __future__ import annotations
 
+from headrace.broker.authorized_operations import ON_THE_CLUSTER
 from headrace.broker.broker import Broker
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
@@ -27,6 +28,8 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
     response = DescribeClusterResponse()
     response.cluster_id = broker.image.cluster_id
     response.controller_id = broker.node_id
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ON_THE_CLUSTER
     response.brokers = [
         DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
         for node_id, found in broker.image.brokers.items()

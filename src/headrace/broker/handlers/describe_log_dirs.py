@@ -30,6 +30,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> Descr
             for wanted in request.topics
             if wanted.topic in by_name
         ]
+        topics = [topic for topic in topics if topic.partitions]
     total_bytes, usable_bytes = broker.partitions.space()
     result = DescribeLogDirsResult(
         ErrorCode.NONE, broker.partitions.folder, topics, total_bytes, usable_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.metadata.topic_names import require_legal
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_producers as messages
 from headrace.protocol.messages.describe_producers import (
@@ -24,10 +25,13 @@ def handle(
         answers = []
         for index in topic.partition_indexes:
             try:
+                require_legal(topic.name)
                 leader = broker.topics.leader(topic.name, index)
                 answer = PartitionResponse(index, ErrorCode.NONE, None, active_producers(leader))
             except KafkaError as refusal:
-                answer = PartitionResponse(index, refusal.code, refusal.message)
+                answer = PartitionResponse(
+                    index, refusal.code, refusal.message or refusal.code.description
+                )
             answers.append(answer)
         topics.append(TopicResponse(topic.name, answers))
     return DescribeProducersResponse(0, topics)

@@ -6,10 +6,12 @@ partitions a page (2,000 at most); the cursor says where the next page begins.
 
 from __future__ import annotations
 
+from headrace.broker.authorized_operations import ON_A_TOPIC
 from headrace.broker.broker import Broker
+from headrace.broker.topic_auto_creation import is_legal
 from headrace.metadata.image import PartitionImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_topic_partitions as messages
 from headrace.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -27,29 +29,40 @@ MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
-    names = sorted({topic.name for topic in request.topics} or broker.image.topics)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or broker.image.topics)
     first_topic, first_partition = "", 0
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
-        if first_partition < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if first_partition < 0 or (asked and first_topic not in asked):
+            return refuse(names)
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    for number, name in enumerate(names):
         if name < first_topic:
             continue
         start = first_partition if name == first_topic else 0
         topic = describe(broker, name, start, left)
-        left -= len(topic.partitions)
         response.topics.append(topic)
+        left -= len(topic.partitions)
+        end = start + len(topic.partitions)
         found = broker.image.topics.get(name)
-        if found is not None and start + len(topic.partitions) < len(found.partitions):
-            response.next_cursor = Cursor(name, start + len(topic.partitions))
+        if found is not None and end < len(found.partitions):
+            response.next_cursor = Cursor(name, end)
             break
-        if left <= 0 and name != names[-1]:
-            response.next_cursor = Cursor(names[names.index(name) + 1], 0)
+        if left <= 0 and number + 1 < len(names):
+            response.next_cursor = Cursor(names[number + 1], 0)
             break
     return response
+
+
+def refuse(names: list[str]) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name, ZERO_ID)
+            for name in names
+        ]
+    )
 
 
 def describe(
@@ -57,8 +70,10 @@ def describe(
 ) -> DescribeTopicPartitionsResponseTopic:
     found = broker.image.topics.get(name)
     if found is None:
+        legal = is_legal(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
         return DescribeTopicPartitionsResponseTopic(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_ID
+            code, name, ZERO_ID, topic_authorized_operations=ON_A_TOPIC
         )
     return DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE,
@@ -69,6 +84,7 @@ def describe(
             describe_partition(index, found.partitions[index])
             for index in range(start, min(start + limit, len(found.partitions)))
         ],
+        ON_A_TOPIC,
     )
 
 

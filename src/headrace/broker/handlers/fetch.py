@@ -30,6 +30,8 @@ NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
 NO_RECORDS = b""
+# Apache's answers to these have an empty list of aborted transactions, to all others null.
+UNKNOWN_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
@@ -43,6 +45,9 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
     except KafkaError as refusal:
         return FetchResponse(error_code=refusal.code)
     entries = named_entries(request, session, by_id=by_id)
+    if incremental and session is not None and not session.entries:
+        broker.fetch_sessions.close(session.id)  # everything was forgotten
+        session, incremental = None, False
     fetch = Fetch(broker, request, session, entries, by_id=by_id, incremental=incremental)
     fetch.read()
     if fetch.is_enough() or request.max_wait_ms <= 0:
@@ -177,6 +182,7 @@ class Fetch:
                     leader.last_stable_offset(),
                     leader.log.start_offset,
                     diverging,
+                    aborted_transactions=None,
                     records=NO_RECORDS,
                 )
             left = self.max_bytes - self.total_bytes
@@ -190,7 +196,10 @@ class Fetch:
                     at_least_one=first,
                 )
         except KafkaError as refusal:
-            return PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
+            answer = PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
+            if refusal.code not in UNKNOWN_PARTITION:
+                answer.aborted_transactions = None
+            return answer
         if records is not None:
             self.total_bytes += records.length
         answer = PartitionData(
@@ -206,16 +215,26 @@ class Fetch:
 
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
         topics = self.broker.topics
-        leader = (
-            topics.leader_by_id(entry.topic_id, entry.index)
-            if self.by_id
-            else topics.leader(entry.topic, entry.index)
-        )
+        if not self.by_id:
+            leader = topics.leader(entry.topic, entry.index)
+        elif entry.topic_id in topics.by_id:
+            leader = topics.leader_by_id(entry.topic_id, entry.index)
+            entry.topic = leader.topic
+        else:
+            raise KafkaError(self.fate_of(entry))
         if self.session is not None:
             self.session.attach(key, entry, leader)
         else:
             entry.leader = leader
         return leader
+
+    def fate_of(self, entry: Entry) -> ErrorCode:
+        """Why an id is not known: never seen, deleted, or made again under the same name."""
+        if not entry.topic:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if entry.topic in self.broker.topics.by_name:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @staticmethod
     def find_divergence(entry: Entry, leader: PartitionLeader) -> EpochEndOffset | None:
@@ -266,7 +285,10 @@ def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[Fetch
 
 
 def refuse_replica(request: FetchRequest) -> FetchResponse:
-    """No other broker is a replica of ours: whoever says so is mistaken or an impostor."""
+    """No other broker is a replica of ours: whoever says so is mistaken or an impostor.
+
+    UNKNOWN_LEADER_EPOCH is what Apache Kafka answers to a replica that it has not heard of.
+    """
     response = FetchResponse()
     response.responses = [
         FetchableTopicResponse(
@@ -275,7 +297,7 @@ def refuse_replica(request: FetchRequest) -> FetchResponse:
             [
                 PartitionData(
                     wanted.partition,
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
                     -1,
                     records=NO_RECORDS,
                 )

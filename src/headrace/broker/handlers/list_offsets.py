@@ -1,12 +1,14 @@
 """ListOffsets, v1-11: the first, last, or first-after-a-time offset of partitions.
 
 Special times: -1 the end that readers see, -2 the start, -3 the record with the largest timestamp
-(v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9, there
-is none: no offset), -6 the first offset not yet in tiered storage (v11: the start).
+(v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9) and
+-6 what is on its way there (v11): there is none, so no offset.
 v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Not done: tiered storage.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from headrace.broker.broker import Broker
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -43,20 +45,19 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
     committed = request.isolation_level == READ_COMMITTED
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
-        asked = [part.partition_index for part in topic.partitions]
+        times = Counter(part.partition_index for part in topic.partitions)
+        wanted = {part.partition_index: part for part in topic.partitions}
         answers = []
-        for part in topic.partitions:
+        for index, part in wanted.items():
             try:
-                if asked.count(part.partition_index) > 1:
+                if times[index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                leader = broker.topics.leader(topic.name, part.partition_index)
+                leader = broker.topics.leader(topic.name, index)
                 found = find(leader, part, committed=committed, version=call.version)
             except KafkaError as refusal:
-                answers.append(ListOffsetsPartitionResponse(part.partition_index, refusal.code))
+                answers.append(ListOffsetsPartitionResponse(index, refusal.code))
                 continue
-            answers.append(
-                ListOffsetsPartitionResponse(part.partition_index, ErrorCode.NONE, *found)
-            )
+            answers.append(ListOffsetsPartitionResponse(index, ErrorCode.NONE, *found))
         topics.append(ListOffsetsTopicResponse(topic.name, answers))
     return ListOffsetsResponse(0, topics)
 
@@ -65,16 +66,16 @@ def find(
     leader: PartitionLeader, part: ListOffsetsPartition, *, committed: bool, version: int
 ) -> Found:
     time = part.timestamp
-    if version < ALLOWED_FROM_VERSION.get(time, 0):
+    if time < EARLIEST_PENDING_UPLOAD or version < ALLOWED_FROM_VERSION.get(time, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     leader.require_epoch(part.current_leader_epoch)
     log = leader.log
     if time == LATEST:
         end = leader.last_stable_offset() if committed else leader.high_watermark
         return -1, end, leader.epoch
-    if time in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+    if time in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset, log.epochs.epoch_of(log.start_offset)
-    if time == LATEST_TIERED:
+    if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found = log.offset_of_max_timestamp() if time == MAX_TIMESTAMP else log.offset_for_time(time)
     if found is None or found[1] >= leader.high_watermark:

@@ -4,11 +4,12 @@ A null list asks for all topics (in v0 an empty one), an empty list for none. Un
 created if both the client and `auto.create.topics.enable` allow it.
 v1 racks, controller. v4 allow_auto_topic_creation. v5 offline replicas. v7 leader epoch. v8
 authorized operations. v9 flexible. v10 topic ids. v12 ids without names. v13 top-level error.
-Not done: authorized operations (no authorizer yet).
+Not done: an authorizer; everybody may do everything.
 """
 
 from __future__ import annotations
 
+from headrace.broker.authorized_operations import NOT_ASKED_FOR, ON_A_TOPIC, ON_THE_CLUSTER
 from headrace.broker.broker import Broker
 from headrace.broker.topic_auto_creation import is_legal, missing_topics
 from headrace.metadata.image import TopicImage
@@ -27,17 +28,26 @@ from headrace.protocol.primitives import ZERO_ID
 from headrace.serving.api import Api, Call, Parked
 
 NONE = ErrorCode.NONE
+# These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
+ONLY_NAMES_DESPITE_IDS = (10, 11)
 
 
 def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse | Parked:
     wanted, version, listener = request.topics, call.version, call.session.listener
+    if wanted and version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted)):
+        return refuse(wanted)
+    operations = ON_A_TOPIC if request.include_topic_authorized_operations else NOT_ASKED_FOR
+    on_cluster = ON_THE_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED_FOR
 
     def answer() -> MetadataResponse:
         if wanted is None or (not wanted and version == 0):
-            topics = [describe(broker, topic) for topic in broker.image.topics.values()]
+            topics = [describe(broker, topic, operations) for topic in broker.image.topics.values()]
         else:
-            topics = [describe_wanted(broker, topic, version) for topic in wanted]
-        return respond(broker, listener, topics)
+            once = {(topic.name, topic.topic_id): topic for topic in wanted}
+            topics = [describe_wanted(broker, topic, operations) for topic in once.values()]
+        response = respond(broker, listener, topics)
+        response.cluster_authorized_operations = on_cluster
+        return response
 
     missing = missing_topics(broker, request)
     if missing:
@@ -47,6 +57,18 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
         )
         return later
     return answer()
+
+
+def names_an_id(wanted: MetadataRequestTopic) -> bool:
+    return wanted.name is None or wanted.topic_id != ZERO_ID
+
+
+def refuse(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+    topics = [
+        MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
+        for topic in wanted
+    ]
+    return MetadataResponse(topics=topics)
 
 
 def respond(broker: Broker, listener: str, topics: list[MetadataResponseTopic]) -> MetadataResponse:
@@ -64,26 +86,29 @@ def respond(broker: Broker, listener: str, topics: list[MetadataResponseTopic]) 
 
 
 def describe_wanted(
-    broker: Broker, wanted: MetadataRequestTopic, version: int
+    broker: Broker, wanted: MetadataRequestTopic, operations: int
 ) -> MetadataResponseTopic:
-    if wanted.name is None or (version >= 10 and wanted.topic_id != ZERO_ID):
+    if names_an_id(wanted):
         found = broker.image.topics_by_id.get(wanted.topic_id)
-        if found is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return describe(broker, found)
-    found = broker.image.topics.get(wanted.name)
-    if found is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        assert wanted.name is not None
+        found = broker.image.topics.get(wanted.name)
         legal = is_legal(wanted.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return MetadataResponseTopic(code, wanted.name, ZERO_ID)
-    return describe(broker, found)
+    if found is not None:
+        return describe(broker, found, operations)
+    unknown = MetadataResponseTopic(code, wanted.name, wanted.topic_id)
+    unknown.topic_authorized_operations = operations
+    return unknown
 
 
-def describe(broker: Broker, topic: TopicImage) -> MetadataResponseTopic:
+def describe(broker: Broker, topic: TopicImage, operations: int) -> MetadataResponseTopic:
     """Made once per image: clients ask again and again for what rarely changes."""
-    described = broker.described.get(topic.name)
+    key = (topic.name, operations)
+    described = broker.described.get(key)
     if described is None:
-        described = broker.described[topic.name] = MetadataResponseTopic(
+        described = broker.described[key] = MetadataResponseTopic(
             NONE,
             topic.name,
             topic.id,
@@ -99,6 +124,7 @@ def describe(broker: Broker, topic: TopicImage) -> MetadataResponseTopic:
                 )
                 for index, partition in enumerate(topic.partitions)
             ],
+            operations,
         )
     return described
 

@@ -11,20 +11,27 @@ Not done: transactions, throttling.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import produce as messages
 from headrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from headrace.protocol.primitives import Records
+from headrace.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.storage.append_rules import RecordsRefused
 
 ALL = -1
 NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_ZSTD = 7
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1  # the byte with compression and kind of a batch
 
 # A record the leader has appended and the high watermark has not reached yet.
 Waiting = tuple[PartitionLeader, int, PartitionProduceResponse]
@@ -39,6 +46,8 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
     responses: list[TopicProduceResponse] = []
     waiting: list[Waiting] = []
     for data in request.topic_data:
+        if not data.partition_data:
+            continue
         topic = (
             broker.topics.by_id.get(data.topic_id)
             if by_id
@@ -50,11 +59,13 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
                 if topic is None:
                     raise unknown_topic(by_id)
                 leader = topic.leader(part.index)
-                if part.records is None:
-                    raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
+                require_kind(part.records, call.version)
                 base_offset, append_time = leader.append(
                     part.records, wall_ms, acks_all=acks == ALL
                 )
+            except RecordsRefused as refusal:
+                answers.append(refused_records(part.index, refusal, leader.log.start_offset))
+                continue
             except KafkaError as refusal:
                 answers.append(refused(part.index, refusal))
                 continue
@@ -89,6 +100,31 @@ def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) ->
         return response
 
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
+
+
+def require_kind(records: Records, version: int) -> None:
+    """What the request must say before anybody looks at the batch itself."""
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
+    if len(records) <= LOW_ATTRIBUTES_AT:
+        return
+    attributes = records[LOW_ATTRIBUTES_AT]
+    if attributes & TRANSACTIONAL:
+        # No coordinator for transactions yet: nobody can have been given a transactional id.
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if version < FIRST_VERSION_WITH_ZSTD and attributes & COMPRESSION_MASK == ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def refused_records(
+    index: int, refusal: RecordsRefused, start_offset: int
+) -> PartitionProduceResponse:
+    answer = refused(index, refusal)
+    answer.log_start_offset = start_offset
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(number, message) for number, message in refusal.records
+    ]
+    return answer
 
 
 def unknown_topic(by_id: bool) -> KafkaError:
