@@ -72,10 +72,10 @@ class Settings:
 
 @dataclass(slots=True)
 class Given:
-    """One setting as somebody wrote it; `origin` is where."""
+    """One setting as somebody wrote it; `where` begins the sentence that complains of it."""
 
     text: str
-    origin: str
+    where: str
 
 
 def load_settings(
@@ -93,12 +93,12 @@ def load_settings(
         given.update(_read_file(Path(config_file)))
     given.update(_read_overrides(overrides))
     if data is not None:
-        given["log.dirs"] = Given(str(data), "--data")
+        given["log.dirs"] = Given(str(data), "--data: ")
     try:
         if listen is not None:
             host, port = parse_address(listen, "--listen")
             address = Listener("PLAINTEXT", host, port)
-            given["listeners"] = Given(f"PLAINTEXT://{address}", "--listen")
+            given["listeners"] = Given(f"PLAINTEXT://{address}", "--listen: ")
         return _settings(given, metrics=metrics, insecure=insecure)
     except BadValue as fault:
         raise CannotStart(str(fault)) from None
@@ -111,18 +111,18 @@ def _read_file(path: Path) -> dict[str, Given]:
         raise CannotStart(f"The file {path} cannot be read: {problem.strerror}.") from None
     except java_properties.MalformedProperties as fault:
         raise CannotStart(f"The file {path} cannot be understood: {fault}.") from None
-    return {entry.name: Given(entry.value, f"{path}, line {entry.line}") for entry in entries}
+    return {entry.name: Given(entry.value, f"{path}, line {entry.line}: ") for entry in entries}
 
 
 def _read_overrides(overrides: Mapping[str, str] | Iterable[str]) -> dict[str, Given]:
     if isinstance(overrides, Mapping):
-        return {name: Given(text, f"setting {name}") for name, text in overrides.items()}
+        return {name: Given(text, "") for name, text in overrides.items()}
     given: dict[str, Given] = {}
     for override in overrides:
         name, equals, text = override.partition("=")
         if not equals or not name.strip():
             raise CannotStart(f"--set takes KEY=VALUE, not '{override}'.")
-        given[name.strip()] = Given(text, f"--set {name.strip()}")
+        given[name.strip()] = Given(text, "--set: ")
     return given
 
 
@@ -158,7 +158,7 @@ def _agree_on_node_id(given: dict[str, Given]) -> None:
     if node_id is not None and broker_id is not None:
         if node_id.text.strip() != broker_id.text.strip():
             raise CannotStart(
-                f"{broker_id.origin}: broker.id is {broker_id.text} while node.id is "
+                f"{broker_id.where}broker.id is {broker_id.text} while node.id is "
                 f"{node_id.text}; leave broker.id out."
             )
     elif node_id is not None:
@@ -172,18 +172,18 @@ def _require_understood(name: str, setting: Given) -> None:
     if definition is None:
         lacking = not_supported_by_name(name)
         if lacking is None:
-            log.warning("%s: there is no setting named %s; it is ignored", setting.origin, name)
+            log.warning("%sthere is no setting named %s; it is ignored", setting.where, name)
             return
     else:
         try:
             value = definition.parse(setting.text)
         except BadValue as fault:
-            raise CannotStart(f"{setting.origin}: {fault}") from None
+            raise CannotStart(f"{setting.where}{fault}") from None
         if not is_refused(definition, value):
             return
         lacking = definition.why
     raise CannotStart(
-        f"{setting.origin}: {name} cannot be honoured, because Headrace does not support "
+        f"{setting.where}{name} cannot be honoured, because Headrace does not support "
         f"{lacking} yet; take it out to start without."
     )
 
