@@ -186,7 +186,7 @@ def read_records(data: bytes, count: int) -> list[dict[str, Any]]:
                 "time_delta": time_delta,
                 "offset_delta": offset_delta,
                 "key": key,
-                "value": value if value is None or len(value) < 100 else f"{len(value)} bytes",
+                "value": value,
                 "headers": headers,
             }
         )
@@ -197,7 +197,11 @@ def read_records(data: bytes, count: int) -> list[dict[str, Any]]:
 def readable_records(codec: str, data: bytes, count: int) -> list[dict[str, Any]] | str:
     """The records, or that they are none: a broker may have taken such a batch."""
     try:
-        return read_records(decompressed(codec, data), count)
+        records = read_records(decompressed(codec, data), count)
+        for record in records:
+            if record["value"] is not None and len(record["value"]) > 100:
+                record["value"] = f"{len(record['value'])} bytes"
+        return records
     except (AssertionError, IndexError, OSError, EOFError, cramjam.DecompressionError):
         return "unreadable"
 

@@ -1,0 +1,1 @@
+"""Long runs: kill -9 under load. `make soak` runs them in full, `make interop` three rounds."""
