@@ -23,6 +23,10 @@ class OffsetIndex(SparseIndex):
         super().__init__(open_files, path, base_offset, ENTRY)
         self.last_offset = base_offset  # of the last entry; the base offset while there is none
 
+    def create(self, max_bytes: int) -> None:
+        super().create(max_bytes)
+        self._remember_last()
+
     def load(self) -> None:
         super().load()
         self._remember_last()

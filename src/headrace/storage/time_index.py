@@ -25,6 +25,10 @@ class TimeIndex(SparseIndex):
         self.last_timestamp = NO_TIMESTAMP
         self.last_offset = base_offset
 
+    def create(self, max_bytes: int) -> None:
+        super().create(max_bytes)
+        self._remember_last()
+
     def load(self) -> None:
         super().load()
         self._remember_last()

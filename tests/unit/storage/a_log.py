@@ -122,12 +122,17 @@ class FullDisk(RealDisk):
 
 
 class WatchedDisk(RealDisk):
-    """Remembers which files were opened."""
+    """Remembers which files were opened and which folders flushed."""
 
-    __slots__ = ("opened",)
+    __slots__ = ("opened", "flushed_folders")
 
     def __init__(self) -> None:
         self.opened: list[str] = []
+        self.flushed_folders: list[str] = []
+
+    def flush_folder(self, path: str) -> None:
+        self.flushed_folders.append(path)
+        super().flush_folder(path)
 
     def open(self, path: str, *, create: bool = False) -> File:  # type: ignore[override]
         self.opened.append(path.rpartition("/")[2])

@@ -78,6 +78,15 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one(log):
     assert producer.refused(1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_batches_of_an_old_epoch_are_no_duplicates(log):
+    producer = Producer(log)
+    for number in range(3):
+        producer.send(number)
+    producer.epoch = 1
+    assert [producer.send(number) for number in range(3)] == [3, 4, 5]
+    assert producer.send(1) == 4  # not 1, where the old epoch had it
+
+
 def test_sequences_wrap(log):
     producer = Producer(log)
     assert producer.send(MAX_SEQUENCE - 1, count=3) == 0  # 2^31-2, 2^31-1, 0

@@ -244,5 +244,5 @@ class LogAgainstList(RuleBasedStateMachine):
         assert log.segments.bases[-1] <= self.end
 
 
-LogAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LogAgainstList.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestLogAgainstList = LogAgainstList.TestCase

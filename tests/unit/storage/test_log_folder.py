@@ -89,6 +89,7 @@ def test_a_clean_shutdown_and_start(tmp_path):
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         assert (tmp_path / name).read_bytes() == b"0\n1\norders 0 20\n"
     again = Folder(tmp_path, disk := WatchedDisk())
+    assert disk.flushed_folders == [str(tmp_path)]
     assert again.folder.was_clean and again.folder.last_broker_epoch == 7
     assert again.folder.logs["orders", 0].end_offset == 20
     last = f"{again.folder.logs['orders', 0].active.base_offset:020d}"

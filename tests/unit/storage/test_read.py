@@ -85,6 +85,17 @@ def test_what_waits_for_the_end_of_the_turn_can_be_read(tmp_path):
     assert offsets(read(log, 0)) == [0]
 
 
+def test_what_was_recent_before_a_truncation_is_not_believed(tmp_path):
+    log = ALog(tmp_path)
+    for _ in range(5):
+        log.append_values(b"a")
+    log.log.truncate(2, wall_ms=0)
+    log.append_values(b"b" * 100)
+    log.append_values(b"c")
+    assert offsets(read(log, 3)) == [3]
+    assert offsets(read(log, 2, up_to=3)) == [2]
+
+
 def test_a_slice_outlives_its_segment(tmp_path):
     log = ALog(tmp_path, open_files_limit=3)
     log.append_values(b"a" * 3000)

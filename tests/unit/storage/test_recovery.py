@@ -132,7 +132,9 @@ def test_a_batch_that_steps_back_in_offsets_ends_the_log(tmp_path):
     log.end_turn()
     log.log.let_go()
     damage(log, 0, "log", lambda data: data + batch(b"old", base_offset=1))
-    assert log.open(clean=False).end_offset == 2
+    log.open(clean=False)
+    assert log.values() == [(0, b"a"), (1, b"b")]
+    assert [record.offset for record in records_of(log.file(0, "log"))] == [0, 1]
 
 
 def test_a_large_batch_is_checked_without_reading_it_at_once(tmp_path):
@@ -187,14 +189,15 @@ def test_a_missing_index_is_made_anew(tmp_path):
     assert len(log.values()) == 30
 
 
-def test_an_index_whose_cut_did_not_reach_the_disk_is_made_anew(tmp_path):
+@pytest.mark.parametrize("zeros", [(8000, 0), (0, 12_000), (8000, 12_000)])
+def test_an_index_whose_cut_did_not_reach_the_disk_is_made_anew(tmp_path, zeros):
     log = ALog(tmp_path, segment_bytes=20_000)
     for number in range(30):
         log.append_values(b"%d" % number * 1000)
     log.log.close()
     before = [log.file(0, "index"), log.file(0, "timeindex")]
-    damage(log, 0, "index", lambda data: data + bytes(8000))
-    damage(log, 0, "timeindex", lambda data: data + bytes(12_000))
+    damage(log, 0, "index", lambda data: data + bytes(zeros[0]))
+    damage(log, 0, "timeindex", lambda data: data + bytes(zeros[1]))
     log.open(clean=True)
     assert len(log.values()) == 30
     assert [log.file(0, "index"), log.file(0, "timeindex")] == before
@@ -286,6 +289,15 @@ def test_a_finished_compaction_takes_its_place(tmp_path):
     log.open(clean=True)
     assert log.log.segments.bases == [0, *bases[2:]]
     assert [offset for offset, _ in log.values()] == [*kept, *range(bases[2], 9)]
+
+
+def test_a_recovery_leaves_a_snapshot_for_every_segment_it_read(tmp_path):
+    log = ALog(tmp_path, segment_bytes=1000)
+    for number in range(12):
+        log.append(batch(b"x" * 200, producer_id=1, producer_epoch=0, base_sequence=number))
+    log.log.producers.start_anew()
+    log.kill()
+    assert log.log.producers.snapshots == log.log.segments.bases[1:]
 
 
 def test_unused_snapshots_are_removed(tmp_path):
