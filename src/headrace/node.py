@@ -30,6 +30,7 @@ from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.controller.topics import EffectiveConfig, TopicRules
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
+from headrace.metadata.config_validation import validate_topic_configs
 from headrace.metadata.image import Endpoint as AdvertisedEndpoint
 from headrace.metadata.image import MetadataImage
 from headrace.protocol import uuids
@@ -126,7 +127,6 @@ class Node:
             disk,
             settings.folder,
             settings.given,
-            settings.values,
             now,
             randomness=randomness,
             unwritten=self._unwritten,
@@ -233,7 +233,7 @@ class Node:
                 num_partitions=values["num.partitions"],
                 default_replication_factor=values["default.replication.factor"],
                 delete_topic_enable=values["delete.topic.enable"],
-                validate_config=configs.validate_topic_config,
+                validate_configs=self._validate_topic,
                 describe_configs=self._describe_new_topic,
             ),
             given=self.settings.given,
@@ -243,6 +243,10 @@ class Node:
             retention_bytes=values["metadata.max.retention.bytes"],
             retention_ms=values["metadata.max.retention.ms"],
         )
+
+    def _validate_topic(self, image: MetadataImage, own: dict[str, str]) -> None:
+        defaults = configs.topic_defaults(self.settings.given, image.configs)
+        validate_topic_configs(own, defaults)
 
     def _describe_new_topic(
         self, image: MetadataImage, own: dict[str, str]

@@ -35,7 +35,6 @@ class Partitions:
         disk: Disk,
         folder: str,
         given: Mapping[str, str],
-        values: Mapping[str, Any],
         now: Now,
         *,
         randomness: Callable[[int], bytes],
@@ -48,7 +47,6 @@ class Partitions:
         self.space = space  # bytes of the volume in all, and free for us
         self._disk = disk
         self._given = given
-        self._values = values
         self._now = now
         self._randomness = randomness
         self._unwritten = unwritten
@@ -56,7 +54,8 @@ class Partitions:
         self._open_files = OpenFiles(disk, open_files)
         self._logs = LogFolder(self._open_files, folder, unwritten=unwritten, wants_flush=flushes)
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
-        self._defaults: tuple[Any, dict[str, Any]] = (None, {})  # of one image's configs
+        # Of one image's configs: what holds for topics that say nothing, and for this broker.
+        self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
 
     # Start
 
@@ -178,7 +177,12 @@ class Partitions:
     def settings_of(self, topic: str, image: MetadataImage) -> tuple[LogSettings, int]:
         """What a topic's logs need to know, and its `min.insync.replicas`."""
         if self._defaults[0] is not image.configs:
-            self._defaults = image.configs, configs.topic_defaults(self._given, image.configs)
-        values = configs.topic_values(self._given, image.configs, topic, self._defaults[1])
-        settings = LogSettings(**configs.log_settings(values, self._values))
+            self._defaults = (
+                image.configs,
+                configs.topic_defaults(self._given, image.configs),
+                configs.broker_values(self._given, image.configs),
+            )
+        _, defaults, broker_values = self._defaults
+        values = configs.topic_values(self._given, image.configs, topic, defaults)
+        settings = LogSettings(**configs.log_settings(values, broker_values))
         return settings, values["min.insync.replicas"]

@@ -56,7 +56,7 @@ class EffectiveConfig(NamedTuple):
     sensitive: bool = False
 
 
-def _accept_any_config(name: str, value: str) -> None:
+def _accept_any_configs(image: MetadataImage, own: dict[str, str]) -> None:
     """Stands in where no validation is wired."""
 
 
@@ -66,12 +66,14 @@ def _describe_nothing(image: MetadataImage, own: dict[str, str]) -> Iterable[Eff
 
 @dataclass(slots=True)
 class TopicRules:
-    """What the configuration says about topics; `validate_config` raises INVALID_CONFIG."""
+    """What the configuration says about topics; `validate_configs` raises INVALID_CONFIG."""
 
     num_partitions: int = 1
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
-    validate_config: Callable[[str, str], None] = field(default=_accept_any_config)
+    validate_configs: Callable[[MetadataImage, dict[str, str]], None] = field(
+        default=_accept_any_configs
+    )
     describe_configs: Callable[[MetadataImage, dict[str, str]], Iterable[EffectiveConfig]] = field(
         default=_describe_nothing
     )
@@ -132,7 +134,7 @@ def _create_topic(
     new_id: Callable[[], bytes],
 ) -> tuple[list[Any], CreatableTopicResult]:
     _require_free_name(image, topic.name, taken)
-    settings = _settings_of(topic, rules)
+    settings = _settings_of(image, topic, rules)
     topic_id = new_id()
     if topic.assignments:
         assignments = _manual_assignments(image, topic)
@@ -192,7 +194,7 @@ def _require_free_name(image: MetadataImage, name: str, taken: dict[str, str]) -
         )
 
 
-def _settings_of(topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
+def _settings_of(image: MetadataImage, topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
     nameless = [config.name for config in topic.configs if config.value is None]
     if nameless:
         raise KafkaError(
@@ -202,8 +204,8 @@ def _settings_of(topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
     settings: dict[str, str] = {}
     for config in topic.configs:
         assert config.value is not None
-        rules.validate_config(config.name, config.value)
         settings[config.name] = config.value
+    rules.validate_configs(image, settings)
     return settings
 
 

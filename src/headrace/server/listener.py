@@ -71,6 +71,10 @@ class Door:
         check_ms = max(100, min(30_000, self.limits.idle_ms // 10))
         self.loop.timers.every(check_ms, lambda: self.loop.close_idle(self.limits.idle_ms), now_ms)
 
+    def change_limits(self, limits: Limits) -> None:
+        """From now on; who is in stays in."""
+        self.limits = limits
+
     def close(self) -> None:
         for listener in self.listeners:
             self.loop.stop_calling(listener.socket)

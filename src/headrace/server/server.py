@@ -12,9 +12,10 @@ import gc
 import logging
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from time import perf_counter_ns
+from typing import Any
 
 from headrace.broker.identity import UnusableFolder
 from headrace.consensus.metadata_log import UnusableMetadata
@@ -67,7 +68,10 @@ class Server:
             self._end_turn,
         )
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
-        self.door = Door(self.loop, self.listeners, limits_of(settings, descriptors))
+        self.door = Door(self.loop, self.listeners, limits_of(settings.values, descriptors))
+        self.node.controller.on_committed.append(
+            lambda image: self.door.change_limits(limits_of(self.node.broker.values, descriptors))
+        )
         self.metrics: MetricsServer | None = None
         self._stop_asked = False
 
@@ -226,9 +230,8 @@ def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
     return opened
 
 
-def limits_of(settings: Settings, descriptors: int) -> Limits:
+def limits_of(values: Mapping[str, Any], descriptors: int) -> Limits:
     possible = int(descriptors * SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS)
-    values = settings.values
     return Limits(
         connections=min(values["max.connections"], possible),
         connections_per_address=values["max.connections.per.ip"],

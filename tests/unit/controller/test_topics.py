@@ -184,11 +184,12 @@ def test_partitions_replicas_and_assignments(wanted: CreatableTopic, code: Error
 
 
 def test_a_setting_that_is_refused_refuses_its_topic() -> None:
-    def validate(name: str, value: str) -> None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be {value}")
+    def validate(image: MetadataImage, own: dict[str, str]) -> None:
+        if own:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{own} cannot be")
 
     wanted = topic("t", configs=[CreatableTopicConfig("retention.ms", "never")])
-    rules = TopicRules(validate_config=validate)
+    rules = TopicRules(validate_configs=validate)
     assert codes_of(cluster(1), wanted, topic("u"), rules=rules) == [ErrorCode.INVALID_CONFIG, 0]
 
 
