@@ -1,8 +1,7 @@
 """One client's socket: bytes in through a shared buffer, pieces out by send and sendfile.
 
-Receiving: the loop has one buffer; a connection keeps only the torn frame at its end. A frame that
-does not fit half of that buffer gets anonymous memory of its size, which the system fills in page
-by page as bytes arrive, so that a large announced length alone costs nothing.
+Receiving: the loop has one buffer; a connection keeps only the torn frame at its end, or the memory
+in which a large one goes on (`loop.py` decides which).
 Sending: small pieces are joined into one send, larger slices of files go by sendfile. A client that
 does not take its replies is not read either, so it cannot make us hold more than it asked for.
 """
@@ -47,17 +46,17 @@ class Connection:
         self.address = address
         self.tail = b""  # what was received and not taken yet
         self.tail_is_ready = False  # it holds complete requests; otherwise the beginning of one
-        self.big: mmap.mmap | None = None  # a large frame while it arrives
+        self.big: mmap.mmap | bytearray | None = None  # memory of a large frame while it arrives
         self.big_view: memoryview | None = None
         self.big_filled = 0
         self.interest = 0  # what the poller watches
         self.blocked = False  # the socket's buffer is full
         self.active_at_ms = now_ms
 
-    def begin_big(self, size: int, start: memoryview) -> None:
-        """A large frame has begun with `start`."""
-        self.big = mmap.mmap(-1, size)
-        self.big_view = memoryview(self.big)
+    def begin_big(self, memory: mmap.mmap | bytearray, size: int, start: memoryview) -> None:
+        """A large frame of `size` has begun with `start`; the rest is received into `memory`."""
+        self.big = memory
+        self.big_view = memoryview(memory)[:size]
         self.big_view[: len(start)] = start
         self.big_filled = len(start)
 

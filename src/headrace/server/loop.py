@@ -9,6 +9,7 @@ not know Kafka (`serving/dispatch.py`).
 from __future__ import annotations
 
 import logging
+import mmap
 import socket
 from collections.abc import Callable
 
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 BIG_FRAME_BYTES = RECEIVE_BUFFER_BYTES // 2
+# A torn frame from this size on is not put back in front of the shared buffer, which would copy it
+# twice, but goes on in a buffer of its own while one of these is free.
+OWN_BUFFER_FROM = 64 * 1024
+OWN_BUFFERS = 16
 # Large frames that have begun and are not complete, over all connections.
 MOST_BIG_FRAME_BYTES = 1024 * 1024 * 1024
 LONGEST_WAIT_MS = 1_000
@@ -57,6 +62,7 @@ class Loop:
         self.refused = 0
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
         self._big_bytes = 0
+        self._own_buffers = [bytearray() for _ in range(OWN_BUFFERS)]  # grown at their first use
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
     def call_when_readable(self, sock: socket.socket, do: Callable[[], None]) -> None:
@@ -196,7 +202,9 @@ class Loop:
         connection.tail_is_ready = False
         if taken == filled:
             connection.tail = b""
-        elif session.frame_size > BIG_FRAME_BYTES:
+        elif session.frame_size > BIG_FRAME_BYTES or (
+            session.frame_size >= OWN_BUFFER_FROM and self._own_buffers
+        ):
             self._begin_big(connection, session.frame_size, self._buffer[taken:filled])
         else:
             connection.tail = self._buffer[taken:filled].tobytes()
@@ -223,11 +231,16 @@ class Loop:
             self._watch(connection, connection.interest | self.poller.READ)
 
     def _begin_big(self, connection: Connection, size: int, start: memoryview) -> None:
+        connection.tail = b""
+        if size <= BIG_FRAME_BYTES:
+            own = self._own_buffers.pop()
+            connection.begin_big(own or bytearray(BIG_FRAME_BYTES), size, start)
+            return
         if self._big_bytes + size > MOST_BIG_FRAME_BYTES:
             raise Refused(f"a frame of {size} bytes while too many large ones are on their way")
         self._big_bytes += size
-        connection.tail = b""
-        connection.begin_big(size, start)
+        # The system fills it in page by page as bytes arrive: an announced length costs nothing.
+        connection.begin_big(mmap.mmap(-1, size), size, start)
 
     def _receive_big(self, connection: Connection) -> None:
         view = connection.big_view
@@ -243,9 +256,12 @@ class Loop:
             self._drop_big(connection)
 
     def _drop_big(self, connection: Connection) -> None:
-        if connection.big_view is not None:
+        memory = connection.big
+        if isinstance(memory, bytearray):
+            self._own_buffers.append(memory)
+        elif connection.big_view is not None:
             self._big_bytes -= len(connection.big_view)
-            connection.end_big()
+        connection.end_big()
 
     def _send(self, connection: Connection) -> None:
         try:
