@@ -83,12 +83,22 @@ class PartitionLog(SegmentedLog):
             size = len(records)
             if settings.stamps_append_time:
                 append_time = wall_ms
+        producer = None
         if producer_id >= 0:
-            duplicate = self._check_producer(
-                producer_id, producer_epoch, sequence, count, attributes
-            )
-            if duplicate is not None:
-                return duplicate
+            producer = self.producers.producers.get(producer_id)
+            if (
+                producer is None
+                or sequence != producer.next_sequence
+                or producer_epoch != producer.epoch
+                or attributes & TRANSACTIONAL
+                or producer.transaction_first_offset >= 0
+            ):
+                duplicate = self._check_producer(
+                    producer_id, producer_epoch, sequence, count, attributes
+                )
+                if duplicate is not None:
+                    return duplicate
+                producer = None
         base_offset = self.end_offset
         last_offset = base_offset + last_delta
         segment = self.active
@@ -122,7 +132,9 @@ class PartitionLog(SegmentedLog):
         if len(self._recent) > RECENT_BATCHES:
             self._older, self._recent = self._recent, {}
         self.end_offset = last_offset + 1
-        if producer_id >= 0:
+        if producer is not None:
+            producer.goes_on(sequence, count, base_offset, timestamp)
+        elif producer_id >= 0:
             self.producers.record(
                 producer_id,
                 producer_epoch,

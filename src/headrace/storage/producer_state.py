@@ -61,6 +61,14 @@ class Producer:
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1  # -1: none is open
 
+    def goes_on(self, first: int, records: int, base_offset: int, timestamp: int) -> None:
+        """Its next batch is in the log. Coordinators write with a producer's id (transactional
+        offset commits) but no sequence."""
+        last = (first + records - 1) & MAX_SEQUENCE if first >= 0 else NO_SEQUENCE
+        self.next_sequence = (last + 1) & MAX_SEQUENCE
+        self.batches.append((first, last, base_offset, base_offset + records - 1, timestamp))
+        self.last_timestamp = timestamp
+
     @property
     def last_sequence(self) -> int:
         return self.batches[-1][1] if self.batches else NO_SEQUENCE
@@ -145,11 +153,7 @@ class ProducerState:
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
-        # Coordinators write with a producer's id (transactional offset commits) but no sequence.
-        last = (first + records - 1) & MAX_SEQUENCE if first >= 0 else NO_SEQUENCE
-        producer.next_sequence = (last + 1) & MAX_SEQUENCE
-        producer.batches.append((first, last, base_offset, base_offset + records - 1, timestamp))
-        producer.last_timestamp = timestamp
+        producer.goes_on(first, records, base_offset, timestamp)
         if transactional and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = base_offset
             self.open_transactions[base_offset] = producer_id
