@@ -159,6 +159,16 @@ class Node:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def forget_peak(self) -> None:
+        """Let the peak of memory begin at what is used now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak_memory_bytes(self) -> int:
+        """The most resident memory since the start or `forget_peak`."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024
+
     def log_text(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 

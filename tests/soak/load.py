@@ -81,6 +81,10 @@ class Writer:
         except BufferError:  # the broker is down for long; wait for room
             producer.poll(0.1)
             return
+        except confluent_kafka.KafkaException as fatal:  # the broker forgot the producer's state
+            self.failed.append(str(fatal))
+            self._stop.set()
+            return
         self.sent += 1
 
     def _answered(
