@@ -18,7 +18,7 @@ from headrace.environment import File
 from headrace.storage.open_files import OpenFiles
 
 WRITE_TOGETHER = 64
-# A lookup halves the file until this many entries remain, then reads those at once (4 or 6 KiB).
+# A lookup reads this many entries at once (4 or 6 KiB), and halves the rest if they are not there.
 SEARCH_BLOCK = 512
 
 
@@ -114,25 +114,43 @@ class SparseIndex:
         data = self.open_file().read(written * size, 0) if written else b""
         return list(self._entry.iter_unpack(data + b"".join(self._unwritten)))
 
-    def last_slot_not_above(self, target: int, field: int) -> int:
-        """Number of the last entry whose `field` is not above `target`; -1 if there is none."""
-        unwritten_from = self.entries - len(self._unwritten)
+    def last_not_above(self, target: int, field: int) -> tuple[int, tuple[Any, ...] | None]:
+        """Number and fields of the last entry whose `field` is not above `target`; or -1, None."""
+        written = self.entries - len(self._unwritten)
         if self._unwritten and self._entry.unpack(self._unwritten[0])[field] <= target:
-            return (
-                unwritten_from - 1 + self._count_not_above(b"".join(self._unwritten), target, field)
-            )
-        low, high = 0, unwritten_from
-        while high - low > SEARCH_BLOCK:
-            middle = (low + high) // 2
-            if self.entry(middle)[field] <= target:
-                low = middle
-            else:
-                high = middle
-        if low == high:
-            return -1
+            low, block = written, b"".join(self._unwritten)
+        else:
+            low, block = self._block_that_holds(target, field, written)
+        in_block = self._count_not_above(block, target, field) - 1
+        if in_block < 0:
+            return -1, None
+        return low + in_block, self._entry.unpack_from(block, in_block * self._entry.size)
+
+    def last_slot_not_above(self, target: int, field: int) -> int:
+        """Its number alone."""
+        return self.last_not_above(target, field)[0]
+
+    def _block_that_holds(self, target: int, field: int, written: int) -> tuple[int, bytes]:
+        """A run of written entries with the one that is sought, and the number of its first."""
         size = self._entry.size
-        block = self.open_file().read((high - low) * size, low * size)
-        return low - 1 + self._count_not_above(block, target, field)
+        low, high = 0, written
+        middle = self._guess(target, written)
+        while high - low > SEARCH_BLOCK:
+            # The last one known not to be above is `low`, the first known to be above is `high`.
+            start = min(max(middle - SEARCH_BLOCK // 2, low), high - SEARCH_BLOCK)
+            block = self.open_file().read(SEARCH_BLOCK * size, start * size)
+            if start > low and self._entry.unpack_from(block)[field] > target:
+                high = start
+            elif start + SEARCH_BLOCK == high or self._entry.unpack(block[-size:])[field] > target:
+                return start, block
+            else:
+                low = start + SEARCH_BLOCK - 1
+            middle = (low + high) // 2
+        return low, self.open_file().read((high - low) * size, low * size) if high else b""
+
+    def _guess(self, target: int, written: int) -> int:
+        """Where to look first."""
+        return written // 2
 
     def _count_not_above(self, block: bytes, target: int, field: int) -> int:
         unpack, size = self._entry.unpack_from, self._entry.size

@@ -45,8 +45,8 @@ class TimeIndex(SparseIndex):
 
     def offset_for(self, timestamp: int) -> int:
         """An offset at or before the first record that is not older than `timestamp`."""
-        slot = self.last_slot_not_above(timestamp, field=0)
-        return self.base_offset + (0 if slot < 0 else int(self.entry(slot)[1]))
+        _, entry = self.last_not_above(timestamp, field=0)
+        return self.base_offset + (0 if entry is None else int(entry[1]))
 
     def is_full(self) -> bool:
         return self.entries >= self.max_entries - 1

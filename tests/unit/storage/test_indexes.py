@@ -112,6 +112,27 @@ def test_lookups_in_a_large_index(tmp_path):
     assert again.offset_for(-1) == BASE
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    runs=st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 300)), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_lookups_where_offsets_and_bytes_do_not_grow_alike(tmp_path_factory, runs, data):
+    index = an_index(OffsetIndex, tmp_path_factory.mktemp("index"), max_bytes=1 << 20)
+    offsets, offset = [], BASE
+    for count, step in runs:
+        for _ in range(count):
+            offset += step
+            index.add(offset, len(offsets) * 10)
+            offsets.append(offset)
+    if data.draw(st.booleans()):
+        index.write()
+    targets = st.one_of(st.sampled_from(offsets), st.integers(BASE, offset + 5))
+    for target in data.draw(st.lists(targets, min_size=10, max_size=30)):
+        slot = bisect_right(offsets, target) - 1
+        assert index.position_for(target) == (0 if slot < 0 else slot * 10)
+
+
 @settings(max_examples=40, deadline=None)
 @given(count=st.integers(0, 150), to=st.integers(BASE, BASE + 400), written=st.booleans())
 def test_truncation_keeps_what_ends_before(tmp_path_factory, count, to, written):
