@@ -20,7 +20,7 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.server import main as server_main
-from headrace.server.server import Server
+from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
@@ -84,7 +84,7 @@ def start(
             insecure=insecure,
         )
         server_main.run(settings, show)
-    except CannotStart as refusal:
+    except (CannotStart, DiskFailed) as refusal:
         raise Failure(str(refusal)) from refusal
 
 

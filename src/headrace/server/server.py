@@ -41,6 +41,10 @@ FAREWELL_TURNS = 20
 GC_THRESHOLDS = (50_000, 20, 50)
 
 
+class DiskFailed(Exception):
+    """A flush failed while the node was running; the sentence says where."""
+
+
 class Server:
     def __init__(
         self, settings: Settings, *, clock: Clock | None = None, poller: Poller | None = None
@@ -113,8 +117,16 @@ class Server:
         self.door.open()
 
     def serve(self) -> None:
+        """Until `stop`; raises DiskFailed if the node had to give up."""
         self.loop.run()
-        self._close()
+        if self.node.failure is None:
+            self._close()
+        else:
+            self._give_up()
+            raise DiskFailed(
+                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}), and "
+                "what was not flushed may be lost: look at it, then start again."
+            )
 
     def stop(self) -> None:
         """From any thread or a signal handler: `serve` returns soon."""
@@ -123,7 +135,7 @@ class Server:
 
     def _bell_rang(self) -> None:
         self.flusher.finish()
-        if self._stop_asked:
+        if self._stop_asked or self.node.failure is not None:
             self.loop.stopping = True
 
     def _end_turn(self, dirty: list[Session]) -> None:
@@ -146,6 +158,16 @@ class Server:
             select.select([self.flusher.wake_up], [], [], 1)
             self.flusher.finish()
             self.node.end_turn()
+        self._end_threads()
+
+    def _give_up(self) -> None:
+        """No more promises: the next start recovers what the disk has."""
+        self.door.close()
+        for connection in list(self.loop.connections.values()):
+            self.loop.close(connection)
+        self._end_threads()
+
+    def _end_threads(self) -> None:
         self.flusher.stop()
         if self.metrics is not None:
             self.metrics.close()

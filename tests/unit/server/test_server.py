@@ -7,8 +7,9 @@ import urllib.request
 import pytest
 from confluent_kafka import Producer
 
-from headrace.server.server import Server
+from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
+from headrace.storage.flush import Flush
 
 
 class Running:
@@ -19,8 +20,15 @@ class Running:
         )
         self.server = Server(loaded)
         self.server.open(own_process=False)
-        self.thread = threading.Thread(target=self.server.serve)
+        self.failure = None
+        self.thread = threading.Thread(target=self._serve)
         self.thread.start()
+
+    def _serve(self):
+        try:
+            self.server.serve()
+        except DiskFailed as failure:
+            self.failure = failure
 
     @property
     def address(self):
@@ -82,6 +90,25 @@ def test_a_clean_end_leaves_the_sign_of_it(tmp_path):
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
+
+
+def test_a_disk_that_fails_a_flush_ends_the_node(tmp_path, monkeypatch):
+    def fail(self, disk):
+        raise OSError(5, "Input/output error")
+
+    running = Running(tmp_path, headrace_durability="disk")
+    produce(running)
+    with monkeypatch.context() as broken_disk:
+        broken_disk.setattr(Flush, "run", fail)
+        producer = Producer({"bootstrap.servers": "{}:{}".format(*running.address)})
+        producer.produce("orders", b"never acknowledged")
+        running.thread.join(10)
+        assert not running.thread.is_alive()
+        assert producer.flush(0) == 1
+        producer.purge()
+    assert "Input/output error" in str(running.failure)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    Running(tmp_path).__exit__()  # and the folder is free for the next start
 
 
 def test_a_folder_in_use_is_refused_in_one_sentence(tmp_path):
