@@ -3,6 +3,8 @@
 Readers see up to the high watermark. With one replica and durability `page-cache` it follows the
 end of the log at once; with durability `disk` it follows the flushes, so nobody reads what a power
 cut could take back, and acks=all waits for it in the same way as it waits for followers.
+Readers of committed records see up to the last stable offset: where the first transaction began
+that is still open, or whose marker the high watermark has not passed.
 Asks for its log through `Log`, which it owns. Not done here: followers, ISR changes.
 """
 
@@ -28,6 +30,22 @@ class Log(Protocol):
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None: ...
+
+    def append_marker(
+        self,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        wall_ms: int,
+        bumps_epoch: bool = False,
+    ) -> int: ...
+
+    def aborted_transactions(
+        self, offset: int, records: FileSlice, up_to: int
+    ) -> list[tuple[int, int]]: ...
 
     def flush_target(self, *, everything: bool = False) -> Any: ...
 
@@ -100,6 +118,40 @@ class PartitionLeader:
         )
         return records
 
+    def append_marker(
+        self,
+        wall_ms: int,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        bumps_epoch: bool,
+    ) -> int:
+        """End a transaction here; answers up to where the log must be committed for it to count."""
+        if self.in_sync < self.min_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        end_offset: int = self.log.append_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=self.epoch,
+            wall_ms=wall_ms,
+            bumps_epoch=bumps_epoch,
+        )
+        if self.commits_at_once:
+            self.high_watermark = end_offset
+        self.log.producers.forget_decided(self.high_watermark)
+        return end_offset
+
+    def aborted_transactions(self, offset: int, records: FileSlice) -> list[tuple[int, int]]:
+        """Producer id and first offset of what a reader of committed records must leave out."""
+        found: list[tuple[int, int]] = self.log.aborted_transactions(
+            offset, records, self.last_stable_offset()
+        )
+        return found
+
     def begin_epoch(self, epoch: int) -> None:
         """The log notes where the epoch begins, also if nothing is ever written in it."""
         self.epoch = epoch
@@ -107,6 +159,11 @@ class PartitionLeader:
             self.log.epochs.assign(epoch, self.log.end_offset)
 
     def last_stable_offset(self) -> int:
+        producers = self.log.producers
+        if producers.open_transactions or producers.ended_transactions:
+            stable: int = producers.last_stable_offset(self.high_watermark)
+            start: int = self.log.start_offset
+            return max(stable, start)
         return self.high_watermark
 
     def require_epoch(self, epoch: int) -> None:

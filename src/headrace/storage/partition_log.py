@@ -3,7 +3,7 @@
 Rules: a batch is opaque; the leader sets its base offset and epoch in the caller's own buffer, the
 rest goes to the file as it came. Small batches are gathered and written once per turn of the loop
 (`write_pending`); until then they count as appended, and a read writes them first.
-Not done: compaction, the index of aborted transactions, preallocated log files.
+Not done: compaction, preallocated log files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from crc32c import crc32c
 
 from headrace.environment import FileSlice
+from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import (
     ATTRIBUTES_AT,
@@ -27,6 +28,7 @@ from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.segment import Segment
 from headrace.storage.segment_scan import replay_producer
 from headrace.storage.segmented_log import SegmentedLog
+from headrace.storage.transaction_index import Aborted
 
 __all__ = ["LogSettings", "PartitionLog"]
 
@@ -199,13 +201,42 @@ class PartitionLog(SegmentedLog):
                     )
                 self._note_batch(segment, batch)
                 if batch.producer_id >= 0:
-                    replay_producer(self.producers, batch, in_buffer)
+                    replay_producer(self.producers, batch, in_buffer, segment.transaction_index)
             self._write_run(records[written_to:])
         except OSError as problem:
             self._reload_after(problem)
         if self.end_offset - self.recovery_point >= self.settings.flush_messages:
             self._flush_soon()
         return self.end_offset
+
+    def append_marker(
+        self,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        wall_ms: int,
+        bumps_epoch: bool = False,
+    ) -> int:
+        """End a producer's transaction in this log; answers the new end offset.
+
+        A marker is written also where no transaction is open: its epoch fences what comes late.
+        """
+        self.producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, bumps_epoch=bumps_epoch
+        )
+        marker = end_txn_batch(
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=wall_ms,
+            base_offset=self.end_offset,
+            leader_epoch=leader_epoch,
+        )
+        return self.append_as_is(memoryview(marker), wall_ms=wall_ms)
 
     def _note_batch(self, segment: Segment, batch: Header) -> None:
         """Count a batch that is about to be written at the end of the active segment."""
@@ -326,6 +357,26 @@ class PartitionLog(SegmentedLog):
         if length > max_bytes:
             length = max_bytes if size <= max_bytes else size if at_least_one else 0
         return FileSlice(segment.open_file(), position, length) if length > 0 else None
+
+    def aborted_transactions(
+        self, offset: int, records: FileSlice, up_to: int
+    ) -> list[tuple[int, int]]:
+        """Producer id and first offset of each aborted transaction that `records` may hold parts
+        of; `records` is what `read` gave for `offset`."""
+        segments = self.segments
+        first = number = segments.number_at(offset)
+        while segments.items[number].file is not records.file and number + 1 < len(segments):
+            number += 1  # compaction left nothing between `offset` and the end of a segment
+        holder = segments.items[number]
+        holder.load_indexes()
+        end = holder.index.offset_from(records.position + records.length)
+        if end is None:
+            end = segments.end_of(number, self.end_offset)
+        found: list[Aborted] = []
+        for segment in segments.items[first:]:
+            if segment.transaction_index.collect(offset, min(end, up_to), found):
+                break
+        return [(aborted.producer_id, aborted.first_offset) for aborted in found]
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record not older than that; None: all are."""

@@ -6,8 +6,10 @@ are those of Apache Kafka's ProducerAppendInfo. Only batches in the log count: `
 changes nothing, `record` is called for what was appended and is also the start-up path.
 
 A snapshot is taken when the log rolls and when it closes, named by the offset it stands for; as in
-Apache Kafka it keeps the last batch of each producer, not all five. Open transactions are followed
-(first offset, producer) as far as markers are seen; the index of aborted ones is not written yet.
+Apache Kafka it keeps the last batch of each producer, not all five.
+
+A transaction is open from its first batch in this log to its marker. Until the high watermark has
+passed the marker nobody may count on it, so it holds back the last stable offset until then.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.environment import Disk
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.segment import DELETED, file_name
 
@@ -88,13 +90,22 @@ def first_sequence_of(last: int, delta: int) -> int:
 
 
 class ProducerState:
-    __slots__ = ("producers", "open_transactions", "snapshots", "_disk", "_folder")
+    __slots__ = (
+        "producers",
+        "open_transactions",
+        "ended_transactions",
+        "snapshots",
+        "_disk",
+        "_folder",
+    )
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
         self.producers: dict[int, Producer] = {}
         self.open_transactions: dict[int, int] = {}  # first offset -> producer id, ascending
+        # first offset -> offset of the marker, as long as the high watermark may be below it
+        self.ended_transactions: dict[int, int] = {}
         self.snapshots: list[int] = []  # offsets of the snapshot files, ascending
 
     # --- the rules
@@ -136,6 +147,30 @@ class ProducerState:
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open"
             )
 
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps_epoch: bool
+    ) -> None:
+        """May a coordinator of this epoch end the transaction; raised if not.
+
+        `bumps_epoch` (KIP-890, transaction.version 2): the marker carries a higher epoch than the
+        records, so that what comes late with theirs is refused. The same marker may come again.
+        """
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return
+        is_open = producer.transaction_first_offset >= 0
+        if epoch < producer.epoch or (bumps_epoch and is_open and epoch == producer.epoch):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {producer.epoch}, not {epoch}",
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a coordinator of epoch {producer.coordinator_epoch} has written, "
+                f"{coordinator_epoch} is older",
+            )
+
     def record(
         self,
         producer_id: int,
@@ -159,7 +194,7 @@ class ProducerState:
             self.open_transactions[base_offset] = producer_id
 
     def record_marker(
-        self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int
     ) -> int:
         """A marker ends the transaction; answers its first offset, -1 if none was open."""
         producer = self.producers.get(producer_id)
@@ -170,15 +205,40 @@ class ProducerState:
             producer.batches.clear()
             producer.next_sequence = 0
         first_offset = producer.transaction_first_offset
-        self.open_transactions.pop(first_offset, None)
-        producer.transaction_first_offset = -1
+        if first_offset >= 0:
+            self.open_transactions.pop(first_offset, None)
+            self.ended_transactions[first_offset] = offset
+            producer.transaction_first_offset = -1
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
         return first_offset
 
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        producer = self.producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.epoch == epoch
+            and producer.transaction_first_offset >= 0
+        )
+
     def first_undecided_offset(self) -> int | None:
         """Where the earliest open transaction began."""
         return next(iter(self.open_transactions), None)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Everything before it is decided, for whoever may see up to the high watermark."""
+        self.forget_decided(high_watermark)
+        first = min(self.ended_transactions, default=high_watermark)
+        return min(first, next(iter(self.open_transactions), first), high_watermark)
+
+    def forget_decided(self, high_watermark: int) -> None:
+        """Markers that readers can see hold nothing back any more."""
+        if self.ended_transactions:
+            self.ended_transactions = {
+                first: marker
+                for first, marker in self.ended_transactions.items()
+                if marker >= high_watermark
+            }
 
     def remove_expired(self, wall_ms: int, expiration_ms: int) -> None:
         """Forget who has not written for so long and has no transaction open."""
@@ -194,6 +254,7 @@ class ProducerState:
     def clear(self) -> None:
         self.producers.clear()
         self.open_transactions.clear()
+        self.ended_transactions.clear()
 
     def start_anew(self) -> None:
         """Forget everybody, on disk too."""

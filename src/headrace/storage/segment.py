@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of batches and the two indexes that belong to it.
+"""One segment of a log: a `.log` file of batches and the indexes that belong to it.
 
 The segment keeps the numbers that the log's append looks at in public slots; the log itself moves
 them, since a call per batch is what an append can spare. A closed segment opens its files when they
@@ -18,6 +18,7 @@ from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.time_index import TimeIndex
+from headrace.storage.transaction_index import TransactionIndex
 
 # A segment without batches never rolls for its age, whatever timestamp comes.
 NEVER = 1 << 62
@@ -40,6 +41,7 @@ class Segment:
         "pending",
         "index",
         "time_index",
+        "transaction_index",
         "max_timestamp",
         "offset_of_max_timestamp",
         "bytes_since_index",
@@ -62,6 +64,7 @@ class Segment:
         self.pending: list[bytes] = []
         self.index = OffsetIndex(open_files, name + ".index", base_offset)
         self.time_index = TimeIndex(open_files, name + ".timeindex", base_offset)
+        self.transaction_index = TransactionIndex(open_files, name + ".txnindex")
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
         self.bytes_since_index = 0
@@ -119,18 +122,23 @@ class Segment:
         return self.file or self._open_files.open(self)
 
     def paths(self) -> list[str]:
-        txn_index = self.path.removesuffix(".log") + ".txnindex"
-        return [self.path, self.index.path, self.time_index.path, txn_index]
+        return [self.path, self.index.path, self.time_index.path, self.transaction_index.path]
 
     def all_files(self) -> list[File]:
         """Log and indexes, open: what a flush of a closed segment takes."""
-        return [self.open_file(), self.index.open_file(), self.time_index.open_file()]
+        return [
+            self.open_file(),
+            self.index.open_file(),
+            self.time_index.open_file(),
+            *self.transaction_index.open_if_there(),
+        ]
 
     def let_go(self) -> None:
         """Close the files as far as this segment is concerned."""
         self._open_files.let_go(self)
         self.index.let_go()
         self.time_index.let_go()
+        self.transaction_index.let_go()
 
     def mark_deleted(self) -> list[str]:
         """Rename the files so that a restart does not see them; answers what to remove later."""
@@ -282,6 +290,7 @@ class Segment:
             self.size = found[0]
         self.index.truncate(to_offset)
         self.time_index.truncate(to_offset)
+        self.transaction_index.truncate(to_offset)
         self.grow_indexes(settings)
         self.bytes_since_index = 0
         self.find_max_timestamp()

@@ -32,6 +32,7 @@ from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
+from headrace.storage.transaction_index import Aborted, TransactionIndex
 
 SCAN_CHUNK = 1 << 20
 # Magic 0 and 1 carry a CRC-32 of what follows it at byte 12.
@@ -47,6 +48,7 @@ def recover_segment(
 ) -> int:
     """Cut the segment before its first bad batch, make its indexes anew; answers where it ends."""
     segment.create_indexes(settings)
+    segment.transaction_index.clear()
     segment.max_timestamp, segment.offset_of_max_timestamp = NO_TIMESTAMP, segment.base_offset
     segment.bytes_since_index = 0
     file = segment.open_file()
@@ -83,7 +85,8 @@ def recover_segment(
         if epoch > epochs.latest:
             epochs.assign(epoch, base)
         if producer_id >= 0:
-            replay_producer(producers, header_at(chunk, at, position), segment.read_batch)
+            header = header_at(chunk, at, position)
+            replay_producer(producers, header, segment.read_batch, segment.transaction_index)
         position += size
         next_offset = last_offset + 1
     if position < end:
@@ -131,11 +134,17 @@ def replay_producers(
 
 
 def replay_producer(
-    producers: ProducerState, batch: Header, read: Callable[[Header], memoryview]
+    producers: ProducerState,
+    batch: Header,
+    read: Callable[[Header], memoryview],
+    index: TransactionIndex | None = None,
 ) -> None:
-    """One batch that is in the log already: it is believed, whatever the rules say."""
+    """One batch that is in the log already: it is believed, whatever the rules say.
+
+    `index` is told of transactions that are aborted here; None: it knows them already.
+    """
     if batch.attributes & CONTROL:
-        replay_marker(producers, batch, read(batch))
+        replay_marker(producers, batch, read(batch), index)
         return
     producers.record(
         batch.producer_id,
@@ -148,11 +157,22 @@ def replay_producer(
     )
 
 
-def replay_marker(producers: ProducerState, batch: Header, data: memoryview) -> None:
+def replay_marker(
+    producers: ProducerState, batch: Header, data: memoryview, index: TransactionIndex | None
+) -> None:
     """The end of a transaction; a control batch that compaction emptied says nothing any more."""
     for record in walk(data, len(data)):
-        if kind_of(record) in (ControlKind.ABORT, ControlKind.COMMIT):
-            _, coordinator_epoch = read_end_txn_marker(record)
-            producers.record_marker(
-                batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp
-            )
+        if kind_of(record) not in (ControlKind.ABORT, ControlKind.COMMIT):
+            continue
+        committed, coordinator_epoch = read_end_txn_marker(record)
+        first_offset = producers.record_marker(
+            batch.producer_id,
+            batch.producer_epoch,
+            coordinator_epoch,
+            batch.base_offset,
+            batch.max_timestamp,
+        )
+        if index is not None and first_offset >= 0 and not committed:
+            undecided = producers.first_undecided_offset()
+            stable = batch.base_offset + 1 if undecided is None else undecided
+            index.add(Aborted(batch.producer_id, first_offset, batch.base_offset, stable))

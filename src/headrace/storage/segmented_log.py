@@ -328,7 +328,7 @@ class SegmentedLog:
             if segment is not self.active:
                 files += segment.all_files()
             elif active_too and self.end_offset > self.recovery_point:
-                files.append(segment.open_file())
+                files += [segment.open_file(), *segment.transaction_index.open_if_there()]
         if self.epochs.wants_flush:
             self.epochs.wants_flush = False
             self.flush_along(self.epochs.path)

@@ -5,7 +5,8 @@ when a partition refuses. The first batch is returned even if it is larger than 
 (KIP-74), so that nobody gets stuck. Incremental sessions (KIP-227) are in `fetch_sessions.py`.
 v5 log start offset. v7 sessions. v9 leader epoch (KIP-320). v11 closest replica (KIP-392). v12
 diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints. v17 directory id.
-v18 high watermark in the request (KIP-1166). Not done: followers, read_committed, throttling.
+v18 high watermark in the request (KIP-1166). Readers of committed records get those before the
+last stable offset, and are told which transactions to leave out. Not done: followers, throttling.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Iterable
 
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Entry, FetchSession, Key
+from headrace.environment import FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import fetch as messages
 from headrace.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -163,7 +166,8 @@ class Fetch:
                 assert entry.leader is not None
                 if self.incremental and not self.says_something_new(entry, answer):
                     # A partition passed over because the answer was full stays marked.
-                    if entry.offset >= entry.leader.high_watermark:
+                    end = answer.last_stable_offset if self.committed else answer.high_watermark
+                    if entry.offset >= end:
                         idle.append(key)
                     continue
             self.answers.append((entry, answer))
@@ -209,7 +213,9 @@ class Fetch:
             leader.last_stable_offset(),
             leader.log.start_offset,
         )
-        answer.aborted_transactions = [] if self.committed else None
+        answer.aborted_transactions = (
+            aborted_transactions(leader, entry.offset, records) if self.committed else None
+        )
         answer.records = NO_RECORDS if records is None else records
         return answer
 
@@ -270,6 +276,14 @@ class Fetch:
             if answer.records:
                 key = (entry.topic_id if self.by_id else entry.topic, entry.index)
                 self.session.marked[key] = self.session.marked.pop(key, entry)
+
+
+def aborted_transactions(
+    leader: PartitionLeader, offset: int, records: FileSlice | None
+) -> list[AbortedTransaction]:
+    if records is None:
+        return []
+    return [AbortedTransaction(*found) for found in leader.aborted_transactions(offset, records)]
 
 
 def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[FetchableTopicResponse]:

@@ -70,15 +70,15 @@ def find(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     leader.require_epoch(part.current_leader_epoch)
     log = leader.log
+    end = leader.last_stable_offset() if committed else leader.high_watermark
     if time == LATEST:
-        end = leader.last_stable_offset() if committed else leader.high_watermark
         return -1, end, leader.epoch
     if time in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset, log.epochs.epoch_of(log.start_offset)
     if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found = log.offset_of_max_timestamp() if time == MAX_TIMESTAMP else log.offset_for_time(time)
-    if found is None or found[1] >= leader.high_watermark:
+    if found is None or found[1] >= end:
         return NOTHING
     timestamp, offset, epoch = found
     return timestamp, offset, epoch
