@@ -41,7 +41,126 @@ class Difference:
         )
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+def r(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+NONE_THERE = r(r"^None$")
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "APIs that are not served",
+        "ApiVersions lists all of its APIs",
+        "lists only those that work; the others close the connection as unknown ones do",
+        "a client that sees an API missing steps back or says so; a listed one that fails "
+        "misleads it",
+        r(r"^api_versions: every version: "),
+        r(r"^api_keys\.\d+$"),
+        our_value=r(r"^'absent'$"),
+    ),
+    Difference(
+        "Topics created by asking for them",
+        "Metadata answers UNKNOWN_TOPIC_OR_PARTITION, the topic is there a moment later",
+        "answers with the new topic at once",
+        "in a node of one the topic is there before the answer leaves; clients spare a round",
+        r(r"^metadata: asking creates: v\d+ first$"),
+    ),
+    Difference(
+        "Metadata 12 and 13 for a topic with neither name nor id",
+        "UNKNOWN_SERVER_ERROR for the whole request",
+        "UNKNOWN_TOPIC_ID for that topic, the others are answered",
+        "Apache Kafka meets a null pointer there",
+        r(r"^metadata: null names: v1[23]$"),
+    ),
+    Difference(
+        "Sentences with refusals",
+        "many refusals carry a code without a sentence",
+        "every refusal says in a sentence what was wrong",
+        "people read them; programs look at the code, which is the same",
+        r(r""),
+        r(r"(^|\.)error_message$"),
+        NONE_THERE,
+        r(r"^'some text'$"),
+    ),
+    Difference(
+        "Batches with a compression that does not exist",
+        "UNKNOWN_SERVER_ERROR",
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "Apache Kafka meets an exception there; the code says what is wrong",
+        r(r"^produce_refused: batches that cannot be: v\d+ compression [57]$"),
+        r(r"\.(error_code|log_start_offset)$"),
+    ),
+    Difference(
+        "Records inside a batch",
+        "reads every record of a batch that is produced and refuses unreadable ones",
+        "checks the batch's header and checksum, and looks inside only where the topic needs it "
+        "(keys of compacted topics, time bounds, another compression)",
+        "a batch stays opaque from socket to file to socket; the checksum already covers what "
+        "the producer wrote",
+        r(r"^produce_refused: records that cannot be read: "),
+        r(r"\.(error_code|base_offset)$"),
+        r(r"^(-1|87)$"),
+        r(r"^0$"),
+    ),
+    Difference(
+        "Produce with null instead of a batch",
+        "never answers",
+        "INVALID_RECORD",
+        "Apache Kafka loses the request in an exception",
+        r(r"^produce_refused: no batch at all: "),
+        their_value=r(r"^'NoAnswer'$"),
+    ),
+    Difference(
+        "Negative sizes in Fetch",
+        "UNKNOWN_SERVER_ERROR for the first partition",
+        "taken as 0: the first batch is returned whole",
+        "Apache Kafka meets an exception there",
+        r(r"^fetch: sizes: v\d+ negative (in all|each)$"),
+    ),
+    Difference(
+        "Defaults for clusters of three",
+        "replication factors of internal topics 3, min.insync.replicas 2, first rebalance delayed "
+        "by 3 s",
+        "1, 1 and no delay",
+        "`headrace start` is a cluster of one and must work without settings",
+        r(r"^configs: settings of the broker: "),
+        r(
+            r"configs\.(offsets\.topic\.replication\.factor|transaction\.state\.log\."
+            r"(replication\.factor|min\.isr)|share\.coordinator\.state\.topic\."
+            r"(replication\.factor|min\.isr)|group\.initial\.rebalance\.delay\.ms)\."
+        ),
+    ),
+    Difference(
+        "Limits on connections",
+        "`max.connections` and `max.connections.per.ip` are unlimited by default",
+        "20,000 and 10,000",
+        "limits are on by default",
+        r(r"^configs: settings of the broker: "),
+        r(r"configs\.max\.connections(\.per\.ip)?\."),
+        r(r"^'2147483647'$"),
+    ),
+    Difference(
+        "Roles, listeners and folders",
+        "needs `process.roles`, a controller listener and `controller.quorum.bootstrap.servers`; "
+        "data in /tmp/kafka-logs, listens on all addresses",
+        "both roles without a listener between them; data in headrace-data, listens on localhost",
+        "the controller of a cluster of one is reached inside the process; what listens beyond "
+        "loopback is asked for",
+        r(r"^configs: settings of the broker: "),
+        r(
+            r"configs\.(process\.roles|listeners|controller\.listener\.names|log\.dir|"
+            r"controller\.quorum\.bootstrap\.servers)\."
+        ),
+    ),
+    Difference(
+        "Settings of our own",
+        "has none that begin with `headrace.`",
+        "`headrace.durability`",
+        "group commit is not in Apache Kafka",
+        r(r"^configs: settings of the broker: "),
+        r(r"configs\.headrace\."),
+        r(r"^'absent'$"),
+    ),
+)
 
 
 def covering(line: str, field: str, apache: Any, ours: Any) -> Difference | None:

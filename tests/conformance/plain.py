@@ -73,17 +73,37 @@ def slots(message: Message) -> tuple[str, ...]:
 def plain_list(elements: list[Any]) -> Any:
     for name in NAMES:
         if elements and all(isinstance(one, dict) and name in one for one in elements):
-            keyed: dict[str, Any] = {}
-            for element in elements:
-                # Newer versions name a topic by its id alone.
-                unnamed = element[name] in ("", None)
-                key = str(element.get("topic_id", '""') if unnamed else element[name])
-                key = key.removeprefix("id of ")
-                while key in keyed:
-                    key += " again"
-                keyed[key] = element
-            return keyed
+            return keyed(elements, name)
     return elements
+
+
+def keyed(elements: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Elements by their names. A topic in two parts is one topic: a client reads both."""
+    by_name: dict[str, Any] = {}
+    for element in elements:
+        # Newer versions name a topic by its id alone.
+        unnamed = element[name] in ("", None)
+        key = str(element.get("topic_id", '""') if unnamed else element[name])
+        key = key.removeprefix("id of ")
+        if key in by_name and parts_of_one(by_name[key], element):
+            by_name[key]["partitions"] |= element["partitions"]
+            continue
+        while key in by_name:
+            key += " again"
+        by_name[key] = element
+    return by_name
+
+
+def parts_of_one(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether two elements differ only in the partitions they carry, and carry different ones."""
+    rest = {"partitions": None}
+    left, right = first.get("partitions"), second.get("partitions")
+    return (
+        isinstance(left, dict)
+        and isinstance(right, dict)
+        and not left.keys() & right.keys()
+        and first | rest == second | rest
+    )
 
 
 def plain_id(value: bytes, about: Surroundings) -> str:

@@ -18,6 +18,7 @@ from tests.conformance.stories import (
     produce_refused,
     producers,
     records,
+    restarts,
     sequences,
     topics,
 )
@@ -39,6 +40,7 @@ MODULES = (
     configs,
     cluster,
     log_dirs,
+    restarts,
 )
 
 STORIES: dict[str, Story] = {

@@ -157,25 +157,24 @@ def keys_that_are_missing(stage: Stage) -> None:
                 stage.ask(f"{policy} v{version} {codec} {line}", produce, version, request)
 
 
+UNREADABLE = {
+    "garbage": build(R(), payload=b"\xff" * 20),
+    "empty": build(R(), payload=b""),
+    "bytes behind the records": build(R(), payload=R().encode(0) + b"\0\0"),
+    "record cut": build(R(), payload=R().encode(0)[:-2]),
+    "offset delta 1 first": build(R(), payload=R().encode(1)),
+    "no gzip": build(R(), codec="gzip", payload=b"no gzip at all"),
+    "no snappy": build(R(), codec="snappy", payload=b"\xff\xff\xff\xff\xff"),
+    "no lz4": build(R(), codec="lz4", payload=b"no lz4 at all"),
+    "no zstd": build(R(), codec="zstd", payload=b"no zstd at all"),
+}
+
+
 def records_that_cannot_be_read(stage: Stage) -> None:
     """The checksum is right, what it covers is not."""
-    topic = stage.topic("unreadable")
-    good = R().encode(0)
-    for line, records in {
-        "garbage": build(R(), payload=b"\xff" * 20),
-        "empty": build(R(), payload=b""),
-        "bytes behind the records": build(R(), payload=good + b"\0\0"),
-        "record cut": build(R(), payload=good[:-2]),
-        "offset delta 1 first": build(R(), payload=R().encode(1)),
-        "no gzip": build(R(), codec="gzip", payload=b"no gzip at all"),
-        "no snappy": build(R(), codec="snappy", payload=b"\xff\xff\xff\xff\xff"),
-        "no lz4": build(R(), codec="lz4", payload=b"no lz4 at all"),
-        "no zstd": build(R(), codec="zstd", payload=b"no zstd at all"),
-    }.items():
-        stage.ask(line, produce, 13, produce_request(13, topic, records))
-    # What was stored nobody could read, so only the end is asked.
-    answer = stage.ask("end", fetch, 13, fetch_request(fetch_topic(13, topic, from_offset(99))))
-    assert answer is not None
+    topic = stage.topic("unreadable", partitions=len(UNREADABLE))
+    for partition, (line, records) in enumerate(UNREADABLE.items()):
+        stage.ask(line, produce, 13, produce_request(13, topic, records, partition=partition))
 
 
 def size_is_measured_by_topic(stage: Stage) -> None:
