@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
@@ -35,7 +36,11 @@ from headrace.metadata.image import Endpoint as AdvertisedEndpoint
 from headrace.metadata.image import MetadataImage
 from headrace.protocol import uuids
 from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from headrace.serving.api import Api, Parked
 from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
@@ -45,6 +50,8 @@ log = logging.getLogger(__name__)
 
 Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 
+# How late a session or a rebalance may be ended; costs microseconds while nothing is due.
+COORDINATORS_LOOK_MS = 100
 # Answered on a controller's own listener only, and there is none yet.
 NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
 
@@ -71,6 +78,20 @@ class ControllerAtHand:
             CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
         ]
         self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
+        return self._when_committed(answer, now)
+
+    def create_internal_topic(
+        self,
+        name: str,
+        partitions: int,
+        replicas: int,
+        settings: Mapping[str, str],
+        answer: Callable[[], Any],
+        now: Now,
+    ) -> Any:
+        configs = [CreatableTopicConfig(name, value) for name, value in settings.items()]
+        topic = CreatableTopic(name, partitions, replicas, configs=configs)
+        self._controller.create_topics(CreateTopicsRequest(topics=[topic]), now)
         return self._when_committed(answer, now)
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
@@ -162,6 +183,7 @@ class Node:
         yield values["log.flush.offset.checkpoint.interval.ms"], self._checkpoint
         yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
         yield 1_000, self._every_second
+        yield COORDINATORS_LOOK_MS, self.broker.coordinators_tick
 
     def end_turn(self) -> bool:
         """Before replies leave. False: the disk refused what some of them promise."""
@@ -262,7 +284,9 @@ class Node:
             settings.values,
             self.purgatory,
             self.partitions,
+            now=self.now,
             new_session_id=lambda: int.from_bytes(self._randomness(4), "big") >> 1 or 1,
+            new_member_id=lambda: str(UUID(bytes=self._randomness(16), version=4)),
             endpoints=settings.endpoints,
             image=MetadataImage(cluster_id=self._identity.cluster_id),
             controller=ControllerAtHand(self.controller, settings.node_id),

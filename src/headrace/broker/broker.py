@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topic, Topics
@@ -34,6 +36,18 @@ class ControllerPort(Protocol):
 
     def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
         """Make topics with the settings of the broker; those that cannot be made are left out."""
+        ...
+
+    def create_internal_topic(
+        self,
+        name: str,
+        partitions: int,
+        replicas: int,
+        settings: Mapping[str, str],
+        answer: Callable[[], Any],
+        now: Now,
+    ) -> Any:
+        """A coordinator's topic; one that is there already is left as it is."""
         ...
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
@@ -60,6 +74,9 @@ class Broker:
         "served",
         "described",
         "bytes_out",
+        "now",
+        "groups",
+        "coordinators",
     )
 
     def __init__(
@@ -70,7 +87,9 @@ class Broker:
         purgatory: Purgatory,
         partitions: Partitions,
         *,
+        now: Now,
         new_session_id: Callable[[], int],
+        new_member_id: Callable[[], str],
         endpoints: dict[str, Endpoint],
         image: MetadataImage,
         controller: ControllerPort,
@@ -96,6 +115,10 @@ class Broker:
         # Of this image, by name and operations, as asked for.
         self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
         self.bytes_out = 0
+        self.now = now
+        self.groups = GroupCoordinator(self, new_member_id)
+        # by FindCoordinator's types
+        self.coordinators: dict[int, Coordinator] = {GROUP_KEY: self.groups}
 
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Something a fetch or a produce may wait for has happened to this partition."""
@@ -114,6 +137,17 @@ class Broker:
             leader.flush_asked = True
             self.flushes.append(leader)
 
+    def coordinator_appended(self, leader: PartitionLeader) -> None:
+        """A coordinator has written to its own partition."""
+        if leader.waiting or leader.sessions:
+            self.partition_changed(leader)
+        if not leader.commits_at_once:
+            self.flush_soon(leader)
+
+    def coordinators_tick(self) -> None:
+        for coordinator in self.coordinators.values():
+            coordinator.tick(self.now)
+
     def image_changed(self, image: MetadataImage) -> None:
         """The controller has committed changes."""
         before, self.image = self.image, image
@@ -128,6 +162,19 @@ class Broker:
             self.values = configs.broker_values(self.given, image.configs)
             for found in self.topics.by_name.values():
                 self._configure(found)
+        if before.topics is not image.topics:
+            self._coordinators_follow(before, image)
+
+    def _coordinators_follow(self, before: MetadataImage, image: MetadataImage) -> None:
+        for coordinator in self.coordinators.values():
+            coordinator.follow(self.topics.by_name.get(coordinator.topic), self.now)
+        gone = {
+            topic.name
+            for topic_id, topic in before.topics_by_id.items()
+            if topic_id not in image.topics_by_id
+        }
+        if gone:
+            self.groups.forget_topics(frozenset(gone))
 
     def _take_over(self, described: TopicImage) -> None:
         topic = self.topics.by_id.get(described.id)

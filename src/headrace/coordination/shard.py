@@ -73,15 +73,12 @@ class Journal(Protocol):
 class Later:
     """An answer that waits for what others do. Requests hang on it by `waiting`."""
 
-    __slots__ = ("answer", "at_offset", "deadline_ms", "on_deadline", "waiting")
+    __slots__ = ("answer", "at_offset", "otherwise", "waiting")
 
-    def __init__(
-        self, *, deadline_ms: int | None = None, on_deadline: Callable[[], Any] | None = None
-    ) -> None:
+    def __init__(self, otherwise: Any) -> None:
         self.answer: Any = None
         self.at_offset = 0  # the answer may leave when the log is committed up to here
-        self.deadline_ms = deadline_ms  # None: the machine's own timers see to it
-        self.on_deadline = on_deadline  # makes the answer of a request whose time is up
+        self.otherwise = otherwise  # what is answered when the node stops before it is settled
         self.waiting: dict[Any, None] = {}
 
 
@@ -118,7 +115,7 @@ class Machine(Protocol):
         ...
 
     def due(self, now: Now) -> Decision:
-        """What time has brought."""
+        """One of the things that time has brought; once it is recorded it is not due any more."""
         ...
 
     def loaded(self, now: Now) -> None:
@@ -162,10 +159,7 @@ class Shard:
         due_ms = self.machine.next_due_ms
         while due_ms is not None and due_ms <= now.monotonic_ms:
             self.run(now, _decide_what_is_due, now)
-            again_ms = self.machine.next_due_ms
-            if again_ms == due_ms:
-                return  # nothing could be done about it now
-            due_ms = again_ms
+            due_ms = self.machine.next_due_ms
 
     # --- loading
 
@@ -189,15 +183,16 @@ class Shard:
         """Only the last value of a key counts, so earlier ones are not even decoded.
 
         That is what a compacted log would have given, and several times quicker for one that is
-        not compacted yet. Pending changes stay in order.
+        not compacted yet. Around transactions the order of all changes is kept.
         """
         latest: dict[bytes, bytes | None] = {}
         machine = self.machine
         for batch in self._batches():
             header = record_batch.read_header(batch)
-            if header.is_control:
+            if latest and (header.is_control or header.is_transactional):
                 self._replay_latest(latest)
                 latest = {}
+            if header.is_control:
                 self._replay_marker(batch, header.producer_id)
                 continue
             for found in record_batch.walk(batch, LARGEST_BATCH_BYTES):

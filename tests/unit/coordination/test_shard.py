@@ -69,7 +69,7 @@ class Counters:
         return settle
 
     def wait_for(self, name):
-        self.awaited[name] = Later()
+        self.awaited[name] = Later("never")
         return Decision(response=self.awaited[name])
 
     def due(self, now):

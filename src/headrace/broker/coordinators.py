@@ -1,0 +1,202 @@
+"""The coordinators on this broker: an internal topic each, and a shard on every partition it leads.
+
+`ask` brings a request to its shard and answers when the log is committed so far: at once where
+appends commit at once, else by `Parked` on the partition. `follow` opens and drops shards as the
+metadata image says; `tick` lets time pass. The state machines know nothing of partitions, requests
+that wait or topics to be created; that is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from headrace.broker.topics import Topic
+from headrace.coordination.shard import Decision, Later, Machine, Shard
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.java_hash import partition_for_group
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Parked
+from headrace.serving.purgatory import Purgatory
+
+READ_BYTES = 4 << 20
+# A request that waits for others has no deadline of its own: the machine's timers end the wait.
+NO_DEADLINE_MS = 1 << 62
+# Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
+# again, to whoever is the coordinator then.
+REFUSED_APPEND = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class PartitionJournal:
+    """A partition as its shard sees it."""
+
+    __slots__ = ("leader", "_appended")
+
+    def __init__(
+        self, leader: PartitionLeader, appended: Callable[[PartitionLeader], None]
+    ) -> None:
+        self.leader = leader
+        self._appended = appended
+
+    @property
+    def epoch(self) -> int:
+        return self.leader.epoch
+
+    @property
+    def start_offset(self) -> int:
+        return int(self.leader.log.start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        return int(self.leader.log.end_offset)
+
+    def append(self, batch: bytes, wall_ms: int) -> None:
+        leader = self.leader
+        if leader.in_sync < leader.min_in_sync:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            leader.log.append_as_is(memoryview(batch), wall_ms=wall_ms)
+        except KafkaError as refusal:
+            code = REFUSED_APPEND.get(refusal.code, refusal.code)
+            raise KafkaError(code, refusal.message) from refusal
+        leader.bytes_in += len(batch)
+        if leader.commits_at_once:
+            leader.high_watermark = leader.log.end_offset
+        self._appended(leader)
+
+    def read(self, offset: int) -> bytes:
+        found = self.leader.log.read(
+            offset, READ_BYTES, up_to=self.leader.log.end_offset, at_least_one=True
+        )
+        return b"" if found is None else found.file.read(found.length, found.position)
+
+
+class TopicRules(Protocol):
+    """How an internal topic is made; read when it is needed, as settings may change."""
+
+    def __call__(self) -> tuple[int, int, Mapping[str, str]]:
+        """Partitions, replicas, settings."""
+        ...
+
+
+class Coordinator:
+    """One internal topic, and the shards on the partitions of it that this broker leads."""
+
+    __slots__ = ("topic", "shards", "topic_rules", "_new_machine", "_compression", "_purgatory",
+                 "_appended")  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        new_machine: Callable[[list[Later]], Machine],
+        topic_rules: TopicRules,
+        purgatory: Purgatory,
+        appended: Callable[[PartitionLeader], None],
+        compression: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.shards: list[Shard] = []  # by partition
+        self.topic_rules = topic_rules
+        self._new_machine = new_machine
+        self._purgatory = purgatory
+        self._appended = appended  # tells readers of the partition, asks for flushes
+        self._compression = compression
+
+    # --- requests
+
+    def shard_of(self, key: str) -> Shard:
+        """The shard that a group or transactional id belongs to."""
+        if not self.shards:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.shards[partition_for_group(key, len(self.shards))]
+
+    def ask(
+        self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | Parked:
+        """The answer of the key's shard, now or later; refusals are raised."""
+        return self.ask_shard(self.shard_of(key), now, decide, *arguments)
+
+    def ask_shard(
+        self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | Parked:
+        response = shard.run(now, decide, *arguments)
+        if shard.settled:
+            self._wake(shard)
+        leader = journal_of(shard).leader
+        if type(response) is Later:
+            if response.answer is None or leader.high_watermark < response.at_offset:
+                return wait_for_later(leader, response)
+            return response.answer
+        if leader.high_watermark < leader.log.end_offset:
+            return wait_for_commit(leader, leader.log.end_offset, response)
+        return response
+
+    def _wake(self, shard: Shard) -> None:
+        for later in shard.settled:
+            self._purgatory.wake(later)
+        shard.settled.clear()
+
+    # --- time and change
+
+    def tick(self, now: Now) -> None:
+        for shard in self.shards:
+            due_ms = shard.machine.next_due_ms
+            if due_ms is not None and due_ms <= now.monotonic_ms:
+                try:
+                    shard.run_due(now)
+                except KafkaError:
+                    continue  # the disk says no; it is tried again
+                finally:
+                    if shard.settled:
+                        self._wake(shard)
+
+    def follow(self, topic: Topic | None, now: Now) -> None:
+        """Open what this broker leads now; `topic` is None while there is none."""
+        leaders = [] if topic is None else topic.leaders
+        if self.shards and (not leaders or journal_of(self.shards[0]).leader is not leaders[0]):
+            self._drop_all()
+        for leader in leaders[len(self.shards) :]:
+            shard = Shard(
+                PartitionJournal(leader, self._appended), self._new_machine, self._compression
+            )
+            shard.load(now)
+            self.shards.append(shard)
+
+    def _drop_all(self) -> None:
+        for shard in self.shards:
+            shard.machine.abandon()
+            self._wake(shard)
+        self.shards = []
+
+    def machines(self, now: Now) -> Iterator[Any]:
+        """All state, up to date with the logs; to look at, not to change."""
+        for shard in self.shards:
+            if shard.applied_to != shard.journal.end_offset:
+                shard.catch_up(now)
+            yield shard.machine
+
+
+def journal_of(shard: Shard) -> PartitionJournal:
+    assert isinstance(shard.journal, PartitionJournal)
+    return shard.journal
+
+
+def wait_for_commit(leader: PartitionLeader, offset: int, response: Any) -> Parked:
+    def attempt(expired: bool) -> Any | None:
+        return response if expired or leader.high_watermark >= offset else None
+
+    return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader])
+
+
+def wait_for_later(leader: PartitionLeader, later: Later) -> Parked:
+    def attempt(expired: bool) -> Any | None:
+        if later.answer is not None and leader.high_watermark >= later.at_offset:
+            return later.answer
+        return later.otherwise if expired else None
+
+    return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[later, leader])

@@ -1,0 +1,88 @@
+"""The group coordinator of this broker: its topic, its settings, and how handlers reach a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.coordinators import Coordinator
+from headrace.coordination.group.classic import Client
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.shard import Later
+from headrace.metadata import configs
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call, Parked
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+OFFSETS_TOPIC = "__consumer_offsets"
+GROUP_KEY = 0  # FindCoordinator's type of a group id
+
+
+class GroupCoordinator(Coordinator):
+    """A `Coordinator` whose machines read the broker's settings as they are at the moment."""
+
+    __slots__ = ("_broker", "_new_id", "_settings", "_settings_of")
+
+    def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
+        self._broker = broker
+        self._new_id = new_id
+        self._settings: GroupSettings | None = None
+        self._settings_of: Any = None  # the values that they were made of
+        super().__init__(
+            OFFSETS_TOPIC,
+            self._machine,
+            self._topic_rules,
+            broker.purgatory,
+            broker.coordinator_appended,
+            compression=broker.values["offsets.topic.compression.codec"],
+        )
+
+    def settings(self) -> GroupSettings:
+        broker = self._broker
+        if self._settings is None or self._settings_of is not broker.values:
+            self._settings_of = broker.values
+            self._settings = GroupSettings.from_values(broker.values, self._of_group)
+        return self._settings
+
+    def _of_group(self, group_id: str) -> Mapping[str, Any]:
+        return configs.group_values(self._broker.given, self._broker.image.configs, group_id)
+
+    def _machine(self, settled: list[Later]) -> GroupMachine:
+        return GroupMachine(settled, self.settings, self._new_id)
+
+    def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
+        values = self._broker.values
+        brokers = max(len(self._broker.image.brokers), 1)
+        return (
+            values["offsets.topic.num.partitions"],
+            min(values["offsets.topic.replication.factor"], brokers),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(values["offsets.topic.segment.bytes"]),
+            },
+        )
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """The topics are deleted: nobody has a place in them any more."""
+        for shard in self.shards:
+            try:
+                self.ask_shard(shard, self._broker.now, GroupMachine.forget_topics, topics)
+            except KafkaError:
+                continue  # the disk says no; the offsets stay until they expire
+
+
+def ask_group(broker: Broker, call: Call, decide: Callable[..., Any], request: Any) -> Any | Parked:
+    """What the group that `request.group_id` names answers; refusals are raised."""
+    require_group_id(request.group_id)
+    client = Client(call.client_id(), f"/{call.session.client_host}", call.version)
+    return broker.groups.ask(request.group_id, call.now, decide, request, client, call.now)
+
+
+def require_group_id(group_id: str | None) -> None:
+    """An empty name was once usable for offsets; membership never."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)

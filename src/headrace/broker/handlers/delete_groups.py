@@ -1,0 +1,58 @@
+"""DeleteGroups, v0-2: forget groups without members, and all their offsets (KIP-229).
+
+v1 throttle time. v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.broker.broker import Broker
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.shard import Decision
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages import delete_groups as messages
+from headrace.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    broker: Broker, request: DeleteGroupsRequest, call: Call
+) -> DeleteGroupsResponse | Parked:
+    response = DeleteGroupsResponse()
+    waits: list[Parked] = []
+    for group_id in dict.fromkeys(request.groups_names):
+        result = DeletableGroupResult(group_id)
+        response.results.append(result)
+        try:
+            answer = broker.groups.ask(group_id, call.now, delete, group_id)
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+            continue
+        if isinstance(answer, Parked):
+            waits.append(answer)
+    return after_all(waits, response)
+
+
+def delete(machine: GroupMachine, group_id: str) -> Decision:
+    decision = machine.delete_group(group_id)
+    return Decision(decision.records, True)
+
+
+def after_all(waits: list[Parked], response: Any) -> Any | Parked:
+    """The response when all that it speaks of is committed."""
+    if not waits:
+        return response
+
+    def attempt(expired: bool) -> Any | None:
+        return response if all(one.attempt(expired) for one in waits) else None
+
+    things = [thing for one in waits for thing in one.hangs_on]
+    return Parked(attempt, deadline_ms=waits[0].deadline_ms, hangs_on=things)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 3))

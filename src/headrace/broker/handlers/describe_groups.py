@@ -1,0 +1,49 @@
+"""DescribeGroups, v0-6: members of classic groups, with what they read and what they were given.
+
+A group that is not there is Dead; from v6 on that is an error as well (KIP-1043).
+v1 throttle time. v3 authorized operations. v4 static members. v5 flexible.
+Not done: authorized operations (no authorizer yet).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.coordination.group.classic_group import State
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.shard import Decision
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import describe_groups as messages
+from headrace.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from headrace.serving.api import Api, Call
+
+FIRST_VERSION_WITH_NOT_FOUND = 6
+
+
+def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[describe(broker, group_id, call) for group_id in request.groups]
+    )
+
+
+def describe(broker: Broker, group_id: str, call: Call) -> DescribedGroup:
+    try:
+        shard = broker.groups.shard_of(group_id)
+        found: DescribedGroup = shard.run(call.now, look, group_id)
+        return found
+    except KafkaError as refusal:
+        gone = refusal.code == ErrorCode.GROUP_ID_NOT_FOUND
+        if gone and call.version < FIRST_VERSION_WITH_NOT_FOUND:
+            return DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        state = State.DEAD.value if gone else ""
+        return DescribedGroup(refusal.code, refusal.message, group_id, state)
+
+
+def look(machine: GroupMachine, group_id: str) -> Decision:
+    return Decision(response=machine.describe(group_id))
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 7))

@@ -1,0 +1,71 @@
+"""FindCoordinator, v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
+
+The coordinator's topic is created by the first who asks; the answer waits until it is there.
+v1 types, messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors.
+Not done: the coordinator of share groups' state (type 2).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.java_hash import partition_for_group
+from headrace.protocol.messages import find_coordinator as messages
+from headrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+FIRST_VERSION_WITH_MANY = 4
+
+
+def handle(
+    broker: Broker, request: FindCoordinatorRequest, call: Call
+) -> FindCoordinatorResponse | Parked:
+    many = call.version >= FIRST_VERSION_WITH_MANY
+    keys = request.coordinator_keys if many else [request.key]
+    coordinator = broker.coordinators.get(request.key_type)
+    listener = call.session.listener
+
+    def answer() -> FindCoordinatorResponse:
+        found = [find(broker, coordinator, key, listener) for key in keys]
+        return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
+
+    if coordinator is not None and coordinator.topic not in broker.image.topics and keys:
+        partitions, replicas, settings = coordinator.topic_rules()
+        later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
+            coordinator.topic, partitions, replicas, settings, answer, call.now
+        )
+        return later
+    return answer()
+
+
+def find(
+    broker: Broker, coordinator: CoordinatorOfTopic | None, key: str, listener: str
+) -> Coordinator:
+    if coordinator is None:
+        return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, None)
+    topic = broker.image.topics.get(coordinator.topic)
+    if topic is None:
+        return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    leader = topic.partitions[partition_for_group(key, len(topic.partitions))].leader
+    if leader != broker.node_id:
+        return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    endpoint = broker.endpoints[listener]
+    return Coordinator(key, leader, endpoint.host, endpoint.port, ErrorCode.NONE, "")
+
+
+def only(found: Coordinator) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 7))

@@ -1,0 +1,21 @@
+"""Heartbeat, v0-4: a member of a classic group is alive; it learns whether to join anew.
+
+v1 throttle time. v3 static members (KIP-345). v4 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import ask_group
+from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.messages import heartbeat as messages
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatResponse | Parked:
+    answer: HeartbeatResponse | Parked = ask_group(broker, call, GroupMachine.heartbeat, request)
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 5))

@@ -1,0 +1,28 @@
+"""JoinGroup, v0-9: become a member of a classic group, or go through a rebalance as one.
+
+The answer waits until all members have joined or their time is up; the leader's holds everybody's
+metadata. v1 rebalance timeout. v2 throttle time. v4 a member id is required (KIP-394). v5 static
+members (KIP-345). v6 flexible. v7 protocol type (KIP-559). v8 reason (KIP-800). v9 skip the
+assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import ask_group
+from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages import join_group as messages
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
+    try:
+        answer: JoinGroupResponse | Parked = ask_group(broker, call, GroupMachine.join, request)
+    except KafkaError as refusal:
+        return JoinGroupResponse(error_code=refusal.code, member_id=request.member_id)
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 10))

@@ -1,0 +1,65 @@
+"""LeaveGroup, v0-5: members go, or an operator removes static ones; the others rebalance at once.
+
+v1 throttle time. v3 many members at a time (KIP-345); before, the one member's error is the
+answer's. v4 flexible. v5 reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import ask_group
+from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import leave_group as messages
+from headrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+FIRST_VERSION_WITH_MANY = 3
+
+
+def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse | Parked:
+    many = call.version >= FIRST_VERSION_WITH_MANY
+    if not many:
+        request.members = [MemberIdentity(request.member_id)]
+    try:
+        answer: LeaveGroupResponse | Parked = ask_group(broker, call, GroupMachine.leave, request)
+    except KafkaError as refusal:
+        if refusal.code != ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        answer = LeaveGroupResponse(members=all_unknown(request))
+    if many:
+        return answer
+    if isinstance(answer, Parked):
+        return flattened_later(answer)
+    return flatten(answer)
+
+
+def all_unknown(request: LeaveGroupRequest) -> list[MemberResponse]:
+    return [
+        MemberResponse(one.member_id, one.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        for one in request.members
+    ]
+
+
+def flatten(answer: LeaveGroupResponse) -> LeaveGroupResponse:
+    """As versions before 3 say it."""
+    return LeaveGroupResponse(error_code=answer.members[0].error_code)
+
+
+def flattened_later(parked: Parked) -> Parked:
+    attempt = parked.attempt
+
+    def flattened(expired: bool) -> LeaveGroupResponse | None:
+        answer = attempt(expired)
+        return None if answer is None else flatten(answer)
+
+    parked.attempt = flattened
+    return parked
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

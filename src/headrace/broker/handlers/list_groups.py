@@ -1,0 +1,32 @@
+"""ListGroups, v0-5: the groups that this broker keeps.
+
+v1 throttle time. v3 flexible. v4 states (KIP-518). v5 types (KIP-848).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.messages import list_groups as messages
+from headrace.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from headrace.serving.api import Api, Call
+
+
+def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups: list[ListedGroup] = []
+    for machine in broker.groups.machines(call.now):
+        for group in machine.list_groups():
+            if states and group.group_state.lower() not in states:
+                continue
+            if types and group.group_type.lower() not in types:
+                continue
+            groups.append(group)
+    return ListGroupsResponse(groups=groups)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

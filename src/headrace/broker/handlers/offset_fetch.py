@@ -1,0 +1,159 @@
+"""OffsetFetch, v1-10: where groups are; null topics ask for everything a group has committed.
+
+A partition without a committed offset answers -1, which is no error. With require_stable, offsets
+that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447).
+v2 all topics, top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable.
+v8 many groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import require_group_id
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.shard import Decision
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import offset_fetch as messages
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from headrace.protocol.primitives import ZERO_ID
+from headrace.serving.api import Api, Call
+
+FIRST_VERSION_WITH_ERROR = 2
+FIRST_VERSION_WITH_MANY = 8
+FIRST_VERSION_WITH_IDS = 10
+NO_OFFSET = -1
+
+
+def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    if call.version >= FIRST_VERSION_WITH_MANY:
+        return OffsetFetchResponse(
+            groups=[fetch_group(broker, group, request, call) for group in request.groups]
+        )
+    topics = request.topics
+    wanted = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(one.name, ZERO_ID, one.partition_indexes) for one in topics],
+    )
+    return as_one_group(fetch_group(broker, wanted, request, call), wanted, call.version)
+
+
+def fetch_group(
+    broker: Broker, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, call: Call
+) -> OffsetFetchResponseGroup:
+    try:
+        require_group_id(wanted.group_id)
+        shard = broker.groups.shard_of(wanted.group_id)
+        topics: list[OffsetFetchResponseTopics] = shard.run(
+            call.now, offsets_of, broker, wanted, request.require_stable, call.version
+        )
+    except KafkaError as refusal:
+        return OffsetFetchResponseGroup(wanted.group_id, [], refusal.code)
+    return OffsetFetchResponseGroup(wanted.group_id, topics)
+
+
+def offsets_of(
+    machine: GroupMachine,
+    broker: Broker,
+    wanted: OffsetFetchRequestGroup,
+    require_stable: bool,
+    version: int,
+) -> Decision:
+    by_id = version >= FIRST_VERSION_WITH_IDS
+    machine.require_may_fetch(wanted.group_id, wanted.member_id, wanted.member_epoch)
+    known = machine.offsets.of(wanted.group_id)
+    topics = wanted.topics
+    if topics is None:
+        topics = all_topics(broker, known, by_id)
+    answers = []
+    for topic in topics:
+        name: str | None = topic.name
+        if by_id:
+            found = broker.image.topics_by_id.get(topic.topic_id)
+            name = None if found is None else found.name
+        partitions = []
+        for index in topic.partition_indexes:
+            answer = OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "")
+            partitions.append(answer)
+            if name is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                continue
+            value = known.get((name, index))
+            if require_stable and machine.offsets.is_unstable(wanted.group_id, (name, index)):
+                answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            elif value is not None:
+                answer.committed_offset = value.offset
+                answer.committed_leader_epoch = value.leader_epoch
+                answer.metadata = value.metadata
+        answers.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+    return Decision(response=answers)
+
+
+def all_topics(
+    broker: Broker, known: Iterable[tuple[str, int]], by_id: bool
+) -> list[OffsetFetchRequestTopics]:
+    """Everything committed, as if it had been asked for; topics without an id are left out."""
+    partitions: dict[str, list[int]] = {}
+    for name, index in known:
+        partitions.setdefault(name, []).append(index)
+    found = []
+    for name, indexes in partitions.items():
+        topic = broker.image.topics.get(name)
+        if topic is not None or not by_id:
+            topic_id = ZERO_ID if topic is None else topic.id
+            found.append(OffsetFetchRequestTopics(name, topic_id, indexes))
+    return found
+
+
+def as_one_group(
+    group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
+    """As versions before 8 say it; the first of them has room for errors at partitions only."""
+    code = group.error_code
+    if code and version < FIRST_VERSION_WITH_ERROR:
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in wanted.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(
+                        part.partition_index,
+                        part.committed_offset,
+                        part.committed_leader_epoch,
+                        part.metadata,
+                        part.error_code,
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+        error_code=code,
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 11))

@@ -1,0 +1,22 @@
+"""SyncGroup, v0-5: a member asks for its part; the leader brings everybody's.
+
+The answer waits for the leader's request, whose assignment is recorded before anybody learns it.
+v1 throttle time. v3 static members. v4 flexible. v5 protocol type and name (KIP-559).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import ask_group
+from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.messages import sync_group as messages
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Parked:
+    answer: SyncGroupResponse | Parked = ask_group(broker, call, GroupMachine.sync, request)
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

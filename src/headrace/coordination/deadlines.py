@@ -1,0 +1,61 @@
+"""Deadlines by key, in monotonic milliseconds: set, moved and dropped in about the time of a dict.
+
+Most deadlines are moved again and again and never reached (a member's session, at each heartbeat),
+so moving one to a later time touches the dictionary only: the heap finds out when it gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+
+# Dropped deadlines stay in the heap until they are reached; it is swept when those prevail.
+SWEEP_ABOVE = 1_000
+
+
+class Deadlines:
+    __slots__ = ("_heap", "_count", "at")
+
+    def __init__(self) -> None:
+        self.at: dict[Hashable, int] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._count = 0  # breaks ties, in the order of setting
+
+    def set(self, key: Hashable, at_ms: int) -> None:
+        before = self.at.get(key)
+        self.at[key] = at_ms
+        if before is None or at_ms < before:
+            self._push(key, at_ms)
+
+    def drop(self, key: Hashable) -> None:
+        self.at.pop(key, None)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the first one is reached."""
+        heap = self._heap
+        while heap:
+            at_ms, _, key = heap[0]
+            real_ms = self.at.get(key)
+            if real_ms == at_ms:
+                return at_ms
+            heappop(heap)
+            if real_ms is not None and real_ms > at_ms:
+                self._push(key, real_ms)
+        return None
+
+    def reached(self, now_ms: int) -> Hashable | None:
+        """The first key whose time has come; it stays until it is dropped or moved."""
+        next_ms = self.next_ms
+        return self._heap[0][2] if next_ms is not None and next_ms <= now_ms else None
+
+    def _push(self, key: Hashable, at_ms: int) -> None:
+        self._count += 1
+        heappush(self._heap, (at_ms, self._count, key))
+        if len(self._heap) > SWEEP_ABOVE and len(self._heap) > 2 * len(self.at):
+            self._count = 0
+            self._heap = []
+            for number, (name, reached_ms) in enumerate(self.at.items()):
+                self._heap.append((reached_ms, number, name))
+            self._count = len(self._heap)
+            heapify(self._heap)

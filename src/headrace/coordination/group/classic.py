@@ -1,0 +1,530 @@
+"""The classic group protocol: join, sync, heartbeat, leave, and what happens when time runs out.
+
+A rebalance has two halves. Members join and wait until all are there (or time is up): a generation
+begins, one member leads. Then all sync and wait until the leader has said who gets what; that is
+recorded, and each learns its part. Whoever names another generation is refused.
+
+Requests of members wait as `Later`s, which these functions settle. What is kept in the log is only
+the outcome, so decisions here change the group at once except where the outcome is recorded.
+Member ids are given out by the first JoinGroup and asked for in the second (KIP-394); static
+members (KIP-345) keep their place over a restart; a rejoining static leader may skip the
+assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.coordination.deadlines import Deadlines
+from headrace.coordination.group import records
+from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember, State
+from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.shard import Decision, Later
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+UNKNOWN = ""  # the id of a member that has none yet
+# A client that was told to wait in a join must show itself within this time.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+FIRST_VERSION_WITH_REQUIRED_ID = 4
+FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
+NOTHING = Decision()
+
+
+class Client(NamedTuple):
+    """Who asks."""
+
+    id: str
+    host: str
+    version: int  # of the request
+
+
+class ClassicGroups:
+    """The decisions about classic groups; `groups` is shared with whoever keeps other kinds."""
+
+    __slots__ = ("groups", "deadlines", "settled", "_settings", "_new_id")
+
+    def __init__(
+        self,
+        groups: dict[str, ClassicGroup],
+        deadlines: Deadlines,
+        settled: list[Later],
+        settings: Callable[[], GroupSettings],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.groups = groups
+        self.deadlines = deadlines
+        self.settled = settled
+        self._settings = settings
+        self._new_id = new_id
+
+    # --- JoinGroup
+
+    def join(
+        self, group: ClassicGroup | None, request: JoinGroupRequest, client: Client, now: Now
+    ) -> Decision:
+        member_id = request.member_id
+        if group is None:
+            if member_id != UNKNOWN:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group = ClassicGroup(request.group_id, now.wall_ms)
+        if not self._has_room_for(group, member_id):
+            group.remove(member_id)
+            return Decision(
+                response=JoinGroupResponse(
+                    member_id=UNKNOWN, error_code=ErrorCode.GROUP_MAX_SIZE_REACHED
+                )
+            )
+        protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
+        if not group.supports(request.protocol_type, protocols):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self.groups[group.id] = group
+        if member_id == UNKNOWN:
+            return self._join_new(group, request, protocols, client, now)
+        if member_id in group.pending:
+            if request.group_instance_id is not None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            return self._add(group, member_id, request, protocols, client, now)
+        return self._join_again(group, request, protocols, client, now)
+
+    def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
+        most = self._settings().max_size
+        if group.state is State.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is State.PREPARING_REBALANCE:
+            return (member is not None and member.joining is not None) or group.joining < most
+        return member is not None or len(group.members) < most
+
+    def _join_new(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        client: Client,
+        now: Now,
+    ) -> Decision:
+        instance_id = request.group_instance_id
+        new_id = f"{client.id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None:
+            known = group.static.get(instance_id)
+            if known is not None:
+                return self._join_restarted(group, known, new_id, request, protocols, client, now)
+        elif client.version >= FIRST_VERSION_WITH_REQUIRED_ID:
+            group.pending.add(new_id)
+            self._expect(group.id, new_id, request.session_timeout_ms, now)
+            return Decision(
+                response=JoinGroupResponse(
+                    member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED
+                )
+            )
+        return self._add(group, new_id, request, protocols, client, now)
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        client: Client,
+        now: Now,
+    ) -> Decision:
+        member = ClassicMember(
+            member_id,
+            request.group_instance_id,
+            client.id,
+            client.host,
+            request.session_timeout_ms,
+            _rebalance_timeout_ms(request, client),
+            protocols,
+        )
+        member.is_new = True
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+            group.members_joined = True
+        group.add(member, request.protocol_type)
+        waits = self._await_join(group, member)
+        self._expect(group.id, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, now)
+        return _answered(self._rebalance_or_complete(group, now), waits)
+
+    def _join_again(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        client: Client,
+        now: Now,
+    ) -> Decision:
+        member = group.require_member(request.member_id, request.group_instance_id)
+        unchanged = list(member.protocols.items()) == list(protocols.items())
+        if group.state is State.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.state is State.COMPLETING_REBALANCE and unchanged:
+            # It has not got our answer: say it again.
+            return Decision(response=joined(group, member.id))
+        if group.state is State.STABLE and unchanged and group.leader != member.id:
+            return Decision(response=joined(group, member.id))
+        self._update(group, member, request, protocols, client)
+        waits = self._await_join(group, member)
+        return _answered(self._rebalance_or_complete(group, now), waits)
+
+    def _join_restarted(
+        self,
+        group: ClassicGroup,
+        old_id: str,
+        new_id: str,
+        request: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        client: Client,
+        now: Now,
+    ) -> Decision:
+        """A static member starts again within its session: in a stable group nobody is moved."""
+        leader_before = group.leader
+        old = group.members[old_id]
+        self._refuse_waiting(group, old, ErrorCode.FENCED_INSTANCE_ID)
+        member = group.replace_static(old_id, new_id)
+        self.deadlines.drop((SESSION, group.id, old_id))
+        self._update(group, member, request, protocols, client)
+        self._expect(group.id, new_id, member.session_timeout_ms, now)
+        if group.state is State.STABLE and group.protocol == group.choose_protocol():
+            answer = joined(group, new_id)
+            if client.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
+                answer.skip_assignment = group.leader == new_id
+            else:
+                # The old leader's id, so that the restarted one does not assign anew.
+                answer.leader, answer.members = leader_before or "", []
+            assignments = {one.id: one.assignment for one in group.members.values()}
+            return Decision(
+                [records.group_metadata(group.id, group.as_record(assignments))], answer
+            )
+        waits = self._await_join(group, member)
+        if group.state is State.PREPARING_REBALANCE:
+            return _answered(self._complete_if_all_joined(group, now), waits)
+        return _answered(self._prepare_rebalance(group, now), waits)
+
+    def _update(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        request: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        client: Client,
+    ) -> None:
+        group.set_protocols(member, protocols)
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = _rebalance_timeout_ms(request, client)
+
+    def _await_join(self, group: ClassicGroup, member: ClassicMember) -> Later:
+        if member.joining is None:
+            group.joining += 1
+        else:
+            self._settle(member.joining, join_refused(member.id, ErrorCode.UNKNOWN_MEMBER_ID))
+        member.joining = Later(join_refused(member.id, ErrorCode.NOT_COORDINATOR))
+        return member.joining
+
+    # --- rebalance
+
+    def _rebalance_or_complete(self, group: ClassicGroup, now: Now) -> Decision:
+        if group.state is State.PREPARING_REBALANCE:
+            return self._complete_if_all_joined(group, now)
+        return self._prepare_rebalance(group, now)
+
+    def _complete_if_all_joined(self, group: ClassicGroup, now: Now) -> Decision:
+        """The first rebalance of a group is not cut short: it waits for others to appear."""
+        if group.previous_state is State.EMPTY or not group.all_have_joined:
+            return NOTHING
+        return self._complete_join(group, now)
+
+    def _prepare_rebalance(self, group: ClassicGroup, now: Now) -> Decision:
+        if group.state is State.COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+                self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, now)
+        self._no_sync_owed(group)
+        first = group.state is State.EMPTY
+        group.become(State.PREPARING_REBALANCE, now.wall_ms)
+        if first:
+            group.members_joined = False
+            delay_ms = self._settings().initial_rebalance_delay_ms
+            if delay_ms <= 0:
+                return self._complete_join(group, now)
+            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self.deadlines.set((FIRST_JOIN, group.id, remaining_ms), now.monotonic_ms + delay_ms)
+            return NOTHING
+        if group.all_have_joined:
+            return self._complete_join(group, now)
+        self.deadlines.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
+        return NOTHING
+
+    def first_join_is_due(self, group: ClassicGroup, remaining_ms: int, now: Now) -> Decision:
+        """The delay is over; once more of it, if members came meanwhile and there is time left."""
+        if group.state is not State.PREPARING_REBALANCE or group.previous_state is not State.EMPTY:
+            return NOTHING
+        if group.members_joined and remaining_ms:
+            group.members_joined = False
+            delay_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
+            remaining_ms = max(remaining_ms - delay_ms, 0)
+            self.deadlines.set((FIRST_JOIN, group.id, remaining_ms), now.monotonic_ms + delay_ms)
+            return NOTHING
+        return self._complete_join(group, now)
+
+    def join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
+        """The members that have not joined by now are left behind."""
+        if group.state is not State.PREPARING_REBALANCE:
+            return NOTHING
+        return self._complete_join(group, now)
+
+    def _complete_join(self, group: ClassicGroup, now: Now) -> Decision:
+        self.deadlines.drop((JOIN, group.id))
+        for member in list(group.members.values()):
+            if member.joining is None and member.instance_id is None:
+                self._forget_member(group, member)
+        if not group.elect_leader_who_joined() and group.members:
+            # Only static members are left and none has joined: they keep their places.
+            self.deadlines.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
+            return NOTHING
+        group.begin_generation(now.wall_ms)
+        if group.state is State.EMPTY:
+            return self._record_empty(group)
+        for member in group.members.values():
+            self._answer_join(group, member, joined(group, member.id))
+            self._expect(group.id, member.id, member.session_timeout_ms, now)
+            member.is_new = False
+            member.owes_sync = True
+        self.deadlines.set(
+            (SYNC, group.id, group.generation), now.monotonic_ms + group.rebalance_timeout_ms
+        )
+        return NOTHING
+
+    def _record_empty(self, group: ClassicGroup) -> Decision:
+        return Decision([records.group_metadata(group.id, group.as_record({}))])
+
+    def sync_is_due(self, group: ClassicGroup, generation: int, now: Now) -> Decision:
+        """Members that were told of the generation and never asked for their part are out."""
+        silent = [member for member in group.members.values() if member.owes_sync]
+        in_time = group.state in (State.COMPLETING_REBALANCE, State.STABLE)
+        if generation != group.generation or not in_time or not silent:
+            return NOTHING
+        for member in silent:
+            self._forget_member(group, member)
+        return self._prepare_rebalance(group, now)
+
+    # --- SyncGroup
+
+    def sync(self, group: ClassicGroup, request: SyncGroupRequest, now: Now) -> Decision:
+        member = group.require_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if _differs(request.protocol_type, group.protocol_type) or _differs(
+            request.protocol_name, group.protocol
+        ):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is State.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.state is State.STABLE:
+            self._synced(group, member)
+            return Decision(response=synced(group, member))
+        if member.syncing is not None:
+            self._settle(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        waits = member.syncing = Later(sync_refused(ErrorCode.NOT_COORDINATOR))
+        self._synced(group, member)
+        if group.leader != member.id:
+            return Decision(response=waits)
+        return self._assign(group, request, waits, now)
+
+    def _assign(
+        self, group: ClassicGroup, request: SyncGroupRequest, waits: Later, now: Now
+    ) -> Decision:
+        """The leader has spoken: recorded first, told to the members then."""
+        assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
+
+        def tell() -> None:
+            group.become(State.STABLE, now.wall_ms)
+            for member in group.members.values():
+                self._answer_sync(group, member, ErrorCode.NONE, now)
+
+        return Decision(
+            [records.group_metadata(group.id, group.as_record(assignments))], waits, tell
+        )
+
+    def _synced(self, group: ClassicGroup, member: ClassicMember) -> None:
+        member.owes_sync = False
+        if not any(one.owes_sync for one in group.members.values()):
+            self.deadlines.drop((SYNC, group.id, group.generation))
+
+    def _no_sync_owed(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            member.owes_sync = False
+        self.deadlines.drop((SYNC, group.id, group.generation))
+
+    # --- Heartbeat and sessions
+
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, now: Now) -> Decision:
+        member = group.require_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self.keep_session(group, member, now)
+        if group.state is State.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return Decision(response=HeartbeatResponse())
+
+    def keep_session(self, group: ClassicGroup, member: ClassicMember, now: Now) -> None:
+        self._expect(group.id, member.id, member.session_timeout_ms, now)
+
+    def session_is_over(self, group: ClassicGroup, member_id: str, now: Now) -> Decision:
+        member = group.members.get(member_id)
+        if member is None:
+            group.pending.discard(member_id)
+            self._drop_if_nothing_is_left(group)
+            if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
+                return self._complete_join(group, now)
+            return NOTHING
+        if member.keeps_session_by_waiting:
+            self.keep_session(group, member, now)
+            return NOTHING
+        self._forget_member(group, member)
+        return self._go_on_without_members(group, now)
+
+    def _go_on_without_members(self, group: ClassicGroup, now: Now) -> Decision:
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            return self._prepare_rebalance(group, now)
+        if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
+            return self._complete_join(group, now)
+        return NOTHING
+
+    def _expect(self, group_id: str, member_id: str, within_ms: int, now: Now) -> None:
+        self.deadlines.set((SESSION, group_id, member_id), now.monotonic_ms + within_ms)
+
+    # --- LeaveGroup
+
+    def leave(self, group: ClassicGroup, request: LeaveGroupRequest, now: Now) -> Decision:
+        answers = [self._leave_one(group, one) for one in request.members]
+        response = LeaveGroupResponse(members=answers)
+        if all(answer.error_code for answer in answers):
+            return Decision(response=response)
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            decision = self._prepare_rebalance(group, now)
+        elif group.state is State.PREPARING_REBALANCE:
+            decision = self._complete_if_all_joined(group, now)
+        else:
+            decision = NOTHING
+        self._drop_if_nothing_is_left(group)
+        return Decision(decision.records, response, decision.then)
+
+    def _leave_one(self, group: ClassicGroup, one: MemberIdentity) -> MemberResponse:
+        answer = MemberResponse(one.member_id, one.group_instance_id)
+        if one.member_id in group.pending:
+            group.pending.discard(one.member_id)
+            self.deadlines.drop((SESSION, group.id, one.member_id))
+            return answer
+        member_id = one.member_id
+        if member_id == UNKNOWN and one.group_instance_id is not None:
+            member_id = group.static.get(one.group_instance_id, UNKNOWN)
+        try:
+            member = group.require_member(member_id, one.group_instance_id)
+        except KafkaError as refusal:
+            answer.error_code = refusal.code
+        else:
+            self._forget_member(group, member)
+        return answer
+
+    def _forget_member(self, group: ClassicGroup, member: ClassicMember) -> None:
+        self.deadlines.drop((SESSION, group.id, member.id))
+        self._refuse_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        group.remove(member.id)
+
+    def _drop_if_nothing_is_left(self, group: ClassicGroup) -> None:
+        """A group that was only asked for leaves nothing behind: ids cost nothing to make up."""
+        nothing_left = not group.members and not group.pending
+        if nothing_left and not group.is_recorded and group.state is State.EMPTY:
+            self.groups.pop(group.id, None)
+
+    # --- answers to those who wait
+
+    def _answer_join(
+        self, group: ClassicGroup, member: ClassicMember, answer: JoinGroupResponse
+    ) -> None:
+        if member.joining is not None:
+            self._settle(member.joining, answer)
+            member.joining = None
+            group.joining -= 1
+
+    def _answer_sync(
+        self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, now: Now
+    ) -> None:
+        if member.syncing is not None:
+            answer = sync_refused(code) if code else synced(group, member)
+            self._settle(member.syncing, answer)
+            member.syncing = None
+            self.keep_session(group, member, now)
+
+    def _refuse_waiting(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode) -> None:
+        said_id = UNKNOWN if code == ErrorCode.UNKNOWN_MEMBER_ID else member.id
+        self._answer_join(group, member, join_refused(said_id, code))
+        if member.syncing is not None:
+            self._settle(member.syncing, sync_refused(code))
+            member.syncing = None
+
+    def abandon(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            self._refuse_waiting(group, member, ErrorCode.NOT_COORDINATOR)
+
+    def _settle(self, later: Later, answer: JoinGroupResponse | SyncGroupResponse) -> None:
+        later.answer = answer
+        self.settled.append(later)
+
+
+# Keys of deadlines: the kind, the group, and what else tells two of them apart.
+SESSION = "session"  # member id
+FIRST_JOIN = "first join"  # how much longer the delay may become
+JOIN = "join"
+SYNC = "sync"  # generation
+
+
+def _answered(decision: Decision, waits: Later) -> Decision:
+    return Decision(decision.records, waits, decision.then)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
+    """Version 0 has no such field: the session's timeout stands for it."""
+    return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
+
+
+def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        member_id=member_id,
+        members=group.metadata_for_leader() if group.leader == member_id else [],
+    )
+
+
+def join_refused(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=member_id, error_code=code)
+
+
+def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)

@@ -1,0 +1,111 @@
+"""Committed offsets: where each group is in each partition, and when that is forgotten.
+
+Kept as the values of their records, by group and then by (topic, partition). Offsets of an open
+transaction wait per producer until its marker comes; an offset that was committed later than the
+transaction's own is not taken back by it. Who may commit is decided by the group (`machine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.coordination.group import records
+from headrace.coordination.records import Record
+from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+
+Place = tuple[str, int]  # topic, partition
+GroupOffsets = dict[Place, OffsetCommitValue]
+NO_EXPIRY = -1
+
+
+class Offsets:
+    __slots__ = ("by_group", "pending", "_replays", "_committed_at")
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, GroupOffsets] = {}
+        # producer id -> what its open transaction committed, with the number of the replay
+        self.pending: dict[int, dict[tuple[str, Place], tuple[int, OffsetCommitValue]]] = {}
+        # Only while transactions are open: which replay last set a place.
+        self._committed_at: dict[tuple[str, Place], int] = {}
+        self._replays = 0
+
+    # --- replay
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        place = (key.topic, key.partition)
+        if self.pending:
+            self._replays += 1
+            self._committed_at[key.group, place] = self._replays
+            if value is None:
+                for waiting in self.pending.values():
+                    waiting.pop((key.group, place), None)
+        if value is not None:
+            offsets = self.by_group.get(key.group)
+            if offsets is None:
+                offsets = self.by_group[key.group] = {}
+            offsets[place] = value
+        elif key.group in self.by_group:
+            self.by_group[key.group].pop(place, None)
+            if not self.by_group[key.group]:
+                del self.by_group[key.group]
+
+    def replay_pending(
+        self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
+    ) -> None:
+        if value is None:
+            return
+        self._replays += 1
+        place = (key.group, (key.topic, key.partition))
+        self.pending.setdefault(producer_id, {})[place] = self._replays, value
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        waiting = self.pending.pop(producer_id, {})
+        if committed:
+            for (group, place), (number, value) in waiting.items():
+                if self._committed_at.get((group, place), 0) < number:
+                    self.by_group.setdefault(group, {})[place] = value
+                    self._committed_at[group, place] = number
+        if not self.pending:
+            self._committed_at.clear()
+
+    # --- questions
+
+    def of(self, group: str) -> GroupOffsets:
+        return self.by_group.get(group) or {}
+
+    def is_unstable(self, group: str, place: Place) -> bool:
+        """An open transaction may change it (KIP-447)."""
+        return any((group, place) in waiting for waiting in self.pending.values())
+
+    def has_open_transaction(self, group: str) -> bool:
+        return any(found == group for waiting in self.pending.values() for found, _ in waiting)
+
+    def forget(self, group: str, places: Iterable[Place]) -> Iterator[Record]:
+        for topic, partition in places:
+            yield records.forgotten_offset(group, topic, partition)
+
+    def forget_all(self, group: str) -> list[Record]:
+        places = dict.fromkeys(self.of(group))
+        for waiting in self.pending.values():
+            places.update((place, None) for found, place in waiting if found == group)
+        return list(self.forget(group, places))
+
+    def forget_topics(self, topics: frozenset[str]) -> list[Record]:
+        """The topics are gone, and so is what was read of them."""
+        found = {
+            (group, place): None
+            for group, offsets in self.by_group.items()
+            for place in offsets
+            if place[0] in topics
+        }
+        for waiting in self.pending.values():
+            found.update((key, None) for key in waiting if key[1][0] in topics)
+        return [records.forgotten_offset(group, *place) for group, place in found]
+
+
+def is_expired(value: OffsetCommitValue, base_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """`base_ms` is when its time began to run: the commit, or the last member's leaving."""
+    if value.expire_timestamp != NO_EXPIRY:
+        return now_ms >= value.expire_timestamp  # asked for by an old client (KIP-211)
+    return now_ms - base_ms >= retention_ms

@@ -1,0 +1,57 @@
+"""The settings of groups, by Kafka's names; read anew when an operator changes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MINUTE_MS = 60_000
+
+
+def _nothing_of_its_own(_: str) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    """The defaults are those of a node that stands alone."""
+
+    initial_rebalance_delay_ms: int = 0
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 10_080 * MINUTE_MS
+    offsets_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    regex_refresh_interval_ms: int = 600_000
+    protocols: tuple[str, ...] = ("classic", "consumer")
+    # What is set for one group, typed: "consumer.session.timeout.ms" and its like.
+    of_group: Callable[[str], Mapping[str, Any]] = _nothing_of_its_own
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[str, Any], of_group: Callable[[str], Mapping[str, Any]]
+    ) -> GroupSettings:
+        return cls(
+            initial_rebalance_delay_ms=values["group.initial.rebalance.delay.ms"],
+            min_session_timeout_ms=values["group.min.session.timeout.ms"],
+            max_session_timeout_ms=values["group.max.session.timeout.ms"],
+            max_size=values["group.max.size"],
+            offset_metadata_max_bytes=values["offset.metadata.max.bytes"],
+            offsets_retention_ms=values["offsets.retention.minutes"] * MINUTE_MS,
+            offsets_check_interval_ms=values["offsets.retention.check.interval.ms"],
+            consumer_session_timeout_ms=values["group.consumer.session.timeout.ms"],
+            consumer_heartbeat_interval_ms=values["group.consumer.heartbeat.interval.ms"],
+            consumer_max_size=values["group.consumer.max.size"],
+            consumer_assignors=tuple(values["group.consumer.assignors"]),
+            consumer_migration_policy=values["group.consumer.migration.policy"].lower(),
+            regex_refresh_interval_ms=values["group.consumer.regex.refresh.interval.ms"],
+            protocols=tuple(values["group.coordinator.rebalance.protocols"]),
+            of_group=of_group,
+        )

@@ -1,0 +1,232 @@
+"""Committed offsets: kept, fetched, deleted, expired, found again."""
+
+import pytest
+
+from headrace.coordination.group import records
+from headrace.coordination.shard import Decision
+from headrace.protocol import control_records, record_batch
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    delete_topics,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+)
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from tests.unit.broker.bench import PARKED
+from tests.unit.broker.group_bench import GroupBench
+
+E = ErrorCode
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = GroupBench(tmp_path / "data")
+    bench.find("g")
+    bench.create("orders", 3)
+    return bench
+
+
+def kept(bench):
+    """Key and value of every record in the log of offsets, by partition in order."""
+    found = []
+    for leader in bench.node.broker.topics.by_name["__consumer_offsets"].leaders:
+        data = leader.log.read(0, 1 << 20, up_to=leader.log.end_offset, at_least_one=True)
+        if data is None:
+            continue
+        batches = data.file.read(data.length, data.position)
+        for position, header in record_batch.headers_in(batches):
+            batch = batches[position : position + header.size]
+            found += [
+                records.CODEC.decode(record.key, record.value)
+                for record in record_batch.walk(batch, 1 << 20)
+                if not header.is_control
+            ]
+    return found
+
+
+@pytest.mark.parametrize("version", offset_commit.VERSIONS)
+def test_every_version_commits(bench, version):
+    topic_id = bench.node.broker.image.topics["orders"].id
+    code = bench.commit("g", "orders", 5, version=version, topic_id=topic_id, metadata="note")
+    assert code == E.NONE
+    assert bench.committed("g", "orders") == 5
+
+
+@pytest.mark.parametrize("version", offset_fetch.VERSIONS)
+def test_every_version_fetches(bench, version):
+    topic_id = bench.node.broker.image.topics["orders"].id
+    bench.commit("g", "orders", 5, epoch=2, metadata="note")
+    if version < 8:
+        topics = [offset_fetch.OffsetFetchRequestTopic("orders", [0, 1])]
+        request = offset_fetch.OffsetFetchRequest("g", topics)
+        [topic] = bench.ask(offset_fetch, request, version=version).topics
+    else:
+        topics = [offset_fetch.OffsetFetchRequestTopics("orders", topic_id, [0, 1])]
+        group = offset_fetch.OffsetFetchRequestGroup("g", None, -1, topics)
+        request = offset_fetch.OffsetFetchRequest(groups=[group])
+        [topic] = bench.ask(offset_fetch, request, version=version).groups[0].topics
+    first, second = topic.partitions
+    assert (first.committed_offset, first.metadata, first.error_code) == (5, "note", 0)
+    assert first.committed_leader_epoch == (2 if version >= 5 else -1)
+    assert (second.committed_offset, second.metadata, second.error_code) == (-1, "", 0)
+
+
+def test_null_topics_ask_for_everything_of_several_groups(bench):
+    bench.commit("g", "orders", 5)
+    bench.commit("g", "orders", 6, partition=2)
+    bench.commit("h", "orders", 1)
+    groups = [offset_fetch.OffsetFetchRequestGroup(name, None, -1, None) for name in "ghi"]
+    for version in (8, 9, 10):
+        request = offset_fetch.OffsetFetchRequest(groups=groups)
+        g, h, i = bench.ask(offset_fetch, request, version=version).groups
+        offsets = {part.partition_index: part.committed_offset for part in g.topics[0].partitions}
+        assert offsets == {0: 5, 2: 6}
+        assert h.topics[0].partitions[0].committed_offset == 1
+        assert (i.topics, i.error_code) == ([], 0)
+
+
+def test_commits_that_cannot_be_are_refused_one_by_one(bench):
+    assert bench.commit("g", "never-was", 1) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.commit("g", "x", 1, version=10, topic_id=b"\7" * 16) == E.UNKNOWN_TOPIC_ID
+    assert bench.commit("g", "orders", 1, metadata="x" * 4097) == E.OFFSET_METADATA_TOO_LARGE
+    assert bench.commit("g", "orders", 1, metadata="x" * 4096) == E.NONE
+    assert bench.commit("", "orders", 1) == E.INVALID_GROUP_ID
+    assert bench.commit("never-was", "orders", 1, member=("m", 3)) == E.ILLEGAL_GENERATION
+    assert bench.committed("never-was", "orders") == -1
+
+
+def test_the_records_are_kafkas_own(bench):
+    bench.commit("g", "orders", 5, epoch=2, metadata="note", partition=1)
+    [record] = kept(bench)
+    assert (record.key.group, record.key.topic, record.key.partition) == ("g", "orders", 1)
+    assert record.version == 3
+    value = record.value
+    assert (value.offset, value.leader_epoch, value.metadata) == (5, 2, "note")
+    assert value.commit_timestamp == bench.now.wall_ms
+
+
+def test_offsets_are_found_again_after_a_kill(bench, tmp_path):
+    for n in range(50):
+        bench.commit(f"group-{n}", "orders", n)
+        bench.commit(f"group-{n}", "orders", n + 1)
+    again = GroupBench(tmp_path / "data")
+    assert [again.committed(f"group-{n}", "orders") for n in range(50)] == list(range(1, 51))
+
+
+def test_offsets_of_topics_that_are_not_read_are_deleted(bench):
+    bench.create("other")
+    member, generation = bench.stable_group("g")  # reads orders
+    for topic in ("orders", "other"):
+        bench.commit("g", topic, 5, member=(member, generation))
+
+    def delete(group, *topics):
+        part = offset_delete.OffsetDeleteRequestPartition(0)
+        request = offset_delete.OffsetDeleteRequest(
+            group, [offset_delete.OffsetDeleteRequestTopic(name, [part]) for name in topics]
+        )
+        answer = bench.ask(offset_delete, request)
+        return answer.error_code, [one.partitions[0].error_code for one in answer.topics]
+
+    codes = [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete("g", "orders", "other", "never-was") == (E.NONE, codes)
+    assert (bench.committed("g", "orders"), bench.committed("g", "other")) == (5, -1)
+    assert delete("never-was", "orders") == (E.GROUP_ID_NOT_FOUND, [])
+
+
+def test_offsets_expire_some_time_after_the_last_member_left(bench, tmp_path):
+    member, generation = bench.stable_group("g")
+    bench.commit("g", "orders", 5, member=(member, generation))
+    bench.commit("simple", "orders", 6)
+    for _ in range(8):
+        bench.advance(DAY_MS)  # the session is over on the first day
+    assert bench.committed("simple", "orders") == -1
+    assert bench.committed("g", "orders") == -1
+    assert bench.ask(list_groups, list_groups.ListGroupsRequest()).groups == []
+    again = GroupBench(tmp_path / "data")
+    assert again.ask(list_groups, list_groups.ListGroupsRequest()).groups == []
+
+
+def test_offsets_of_a_group_with_members_do_not_expire(bench):
+    member, generation = bench.stable_group("g")
+    bench.commit("g", "orders", 5, member=(member, generation))
+    for _ in range(8 * 4):
+        bench.now.wall_ms += DAY_MS // 4
+        bench.advance(1_000)
+        bench.heartbeat("g", member, generation)
+    bench.advance(9_000)
+    bench.heartbeat("g", member, generation)
+    for machine in bench.node.broker.groups.machines(bench.now):
+        assert machine.expire_offsets(bench.now) == []
+    assert bench.committed("g", "orders") == 5
+
+
+def test_an_old_client_may_say_when_its_offset_expires(bench):
+    bench.commit("g", "orders", 5, version=4, retention_ms=60_000)
+    [record] = kept(bench)
+    assert (record.version, record.value.expire_timestamp) == (1, bench.now.wall_ms + 60_000)
+    bench.advance(600_000)
+    assert bench.committed("g", "orders") == -1
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten(bench, tmp_path):
+    bench.commit("g", "orders", 5)
+    request = delete_topics.DeleteTopicsRequest(
+        [delete_topics.DeleteTopicState("orders")], [], 1000
+    )
+    bench.ask(delete_topics, request)
+    bench.create("orders")
+    assert bench.committed("g", "orders") == -1
+    assert GroupBench(tmp_path / "data").committed("g", "orders") == -1
+
+
+def test_a_full_disk_refuses_and_the_place_stays(bench, monkeypatch):
+    bench.commit("g", "orders", 5)
+
+    def full(*_, **__):
+        raise OSError(28, "no space left on device")
+
+    shard = bench.node.broker.groups.shard_of("g")
+    log = shard.journal.leader.log
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log), "_write_run", full)
+        assert bench.commit("g", "orders", 6) == E.NOT_COORDINATOR
+    assert bench.committed("g", "orders") == 5
+    assert bench.commit("g", "orders", 7) == E.NONE
+
+
+def test_a_commit_in_an_open_transaction_counts_from_its_marker_on(bench):
+    """What TxnOffsetCommit will write, and the marker that ends it."""
+    bench.commit("g", "orders", 5)
+    groups = bench.node.broker.groups
+    shard = groups.shard_of("g")
+    record = records.committed_offset("g", "orders", 0, OffsetCommitValue(9))
+    shard.run(bench.now, lambda machine: Decision([record], True, None, (77, 0)))
+    assert bench.committed("g", "orders") == 5
+    assert stable(bench, "g") == E.UNSTABLE_OFFSET_COMMIT
+    marker = control_records.end_txn_marker(
+        commit=True, coordinator_epoch=0, timestamp=bench.now.wall_ms
+    )
+    batch = record_batch.build(
+        [marker],
+        base_offset=shard.journal.end_offset,
+        leader_epoch=0,
+        producer_id=77,
+        producer_epoch=0,
+        is_transactional=True,
+        is_control=True,
+    )
+    shard.journal.append(batch, bench.now.wall_ms)
+    assert bench.committed("g", "orders") == 9
+    assert stable(bench, "g") == E.NONE
+
+
+def stable(bench, group):
+    topics = [offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), [0])]
+    wanted = offset_fetch.OffsetFetchRequestGroup(group, None, -1, topics)
+    request = offset_fetch.OffsetFetchRequest(groups=[wanted], require_stable=True)
+    answer = bench.ask(offset_fetch, request, version=9)
+    assert answer != PARKED
+    return answer.groups[0].topics[0].partitions[0].error_code
