@@ -271,16 +271,18 @@ def delete_topics(
     else:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     times = Counter(wanted)
-    found = Counter(topic.id for name, id_ in times if (topic := _find_topic(image, name, id_)))
+    named = Counter(topic.id for name, id_ in times if (topic := _find_topic(image, name, id_)))
     records: list[Any] = []
-    results: list[DeletableTopicResult] = []
+    results: dict[Any, DeletableTopicResult] = {}  # one per topic, however it was named
     for (name, topic_id), count in times.items():
         result = DeletableTopicResult(name=name, topic_id=topic_id, error_message=None)
+        key: Any = (name, topic_id)
         try:
             _require_deletion_enabled(rules, version)
             _require_one_way_to_name(name, topic_id, count)
             topic = _existing_topic(image, name, topic_id)
-            if found[topic.id] > 1:
+            key, result.name, result.topic_id = topic.id, topic.name, topic.id
+            if named[topic.id] > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     f"The topic {topic.name} was asked for by name and by id.",
@@ -289,10 +291,10 @@ def delete_topics(
             result.error_code = refusal.code
             result.error_message = refusal.message
         else:
-            result.name, result.topic_id = topic.name, topic.id
             records.append(RemoveTopicRecord(topic_id=topic.id))
-        results.append(result)
-    return Decision(records, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
+        results[key] = result
+    response = DeleteTopicsResponse(throttle_time_ms=0, responses=list(results.values()))
+    return Decision(records, response)
 
 
 def _require_deletion_enabled(rules: TopicRules, version: int) -> None:

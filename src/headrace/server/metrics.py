@@ -1,20 +1,14 @@
 """What Prometheus reads: counters that the loop keeps in slots, added up only when asked.
 
-`--metrics HOST:PORT` serves `/metrics` from a thread of its own, so that a slow scraper never costs
-the loop more than the interpreter's attention. Text format 0.0.4. Does not keep history.
+Text format 0.0.4. Does not keep history; `metrics_endpoint.py` serves it.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from headrace.serving.dispatch import Route
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SLOWEST_SCRAPER_SECONDS = 10
 
 Sample = tuple[dict[str, Any], float]
 
@@ -96,38 +90,3 @@ class LatencyFamily(Family):
             yield f'{self.name}_bucket{{api="{api}",le="+Inf"}} {total}'
             yield f'{self.name}_sum{{api="{api}"}} {self.sums[api] / 1_000_000!r}'
             yield f'{self.name}_count{{api="{api}"}} {total}'
-
-
-class MetricsServer:
-    """Serves /metrics on a thread; ends with `close`."""
-
-    def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            timeout = SLOWEST_SCRAPER_SECONDS
-
-            def do_GET(self) -> None:
-                if self.path.split("?")[0] != "/metrics":
-                    self.send_error(404, "Ask for /metrics")
-                    return
-                body = render(families()).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """A scrape is not worth a line."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="headrace-metrics", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -15,7 +15,7 @@ import select
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.identity import UnusableFolder
 from headrace.consensus.metadata_log import UnusableMetadata
@@ -25,11 +25,14 @@ from headrace.server.clock import Clock, SystemClock
 from headrace.server.flusher import Flusher
 from headrace.server.listener import Door, Limits, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, MetricsServer, request_families
+from headrace.server.metrics import Family, request_families
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
 from headrace.serving.session import Session
+
+if TYPE_CHECKING:
+    from headrace.server.metrics_endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Server:
         self.node.controller.on_committed.append(
             lambda image: self.door.change_limits(limits_of(self.node.broker.values, descriptors))
         )
-        self.metrics: MetricsServer | None = None
+        self.metrics: MetricsEndpoint | None = None
         self._stop_asked = False
 
     def _open_node(self, descriptors: int) -> Node:
@@ -108,13 +111,17 @@ class Server:
         for period_ms, do in self.node.timers():
             self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
         if self.settings.metrics is not None:
-            host, port = self.settings.metrics
-            self.metrics = MetricsServer(host, port, self._families)
+            self._serve_metrics(*self.settings.metrics)
         if own_process:
             gc.collect()
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
         self.door.open()
+
+    def _serve_metrics(self, host: str, port: int) -> None:
+        from headrace.server.metrics_endpoint import MetricsEndpoint
+
+        self.metrics = MetricsEndpoint(host, port, self._families)
 
     def serve(self) -> None:
         """Until `stop`; raises DiskFailed if the node had to give up."""
@@ -124,8 +131,8 @@ class Server:
         else:
             self._give_up()
             raise DiskFailed(
-                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}), and "
-                "what was not flushed may be lost: look at it, then start again."
+                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}); what "
+                "was not flushed may be lost: look at it, then start again."
             )
 
     def stop(self) -> None:

@@ -69,7 +69,7 @@ def only_batch(records: memoryview) -> memoryview:
         raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
     base_offset = int.from_bytes(records[:LENGTH_AT], "big")
     if base_offset:
-        raise KafkaError(
+        raise RecordsRefused(
             ErrorCode.INVALID_RECORD, f"the batch has base offset {base_offset}, expected 0"
         )
     if size < HEADER_SIZE:

@@ -1,5 +1,21 @@
-"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`."""
+"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`.
 
-from headrace.testing.broker import Broker
+Loaded when it is first asked for: the pytest plugin beside it is part of every run of pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.testing.broker import Broker
 
 __all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Broker":
+        from headrace.testing.broker import Broker
+
+        return Broker
+    raise AttributeError(f"headrace.testing has no {name}")

@@ -43,8 +43,8 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
         if wanted is None or (not wanted and version == 0):
             topics = [describe(broker, topic, operations) for topic in broker.image.topics.values()]
         else:
-            once = {(topic.name, topic.topic_id): topic for topic in wanted}
-            topics = [describe_wanted(broker, topic, operations) for topic in once.values()]
+            described = [describe_wanted(broker, topic, operations) for topic in wanted]
+            topics = list({(topic.name, topic.topic_id): topic for topic in described}.values())
         response = respond(broker, listener, topics)
         response.cluster_authorized_operations = on_cluster
         return response
