@@ -22,6 +22,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
 )
 from headrace.storage import append_rules, time_search
+from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.batch_headers import PREFIX, Header, size_at
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
@@ -155,7 +156,7 @@ class PartitionLog(SegmentedLog):
     ) -> tuple[int, int] | None:
         """Offset and timestamp of the same batch, if the log has it; refusals are raised."""
         if sequence < 0:
-            raise KafkaError(
+            raise RecordsRefused(
                 ErrorCode.INVALID_RECORD, f"a batch of producer {producer_id} without a sequence"
             )
         duplicate = self.producers.check(producer_id, epoch, sequence, count)
