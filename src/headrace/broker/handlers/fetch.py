@@ -313,6 +313,7 @@ def refuse_replica(request: FetchRequest) -> FetchResponse:
                     wanted.partition,
                     ErrorCode.UNKNOWN_LEADER_EPOCH,
                     -1,
+                    aborted_transactions=None,
                     records=NO_RECORDS,
                 )
                 for wanted in topic.partitions
