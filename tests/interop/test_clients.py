@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,24 @@ def test_every_reader_sees_what_every_writer_wrote(
             if not clients[writer].sets_timestamps:
                 expected = replace(expected, timestamp=seen.timestamp)
             assert seen == expected, f"written by {writer}, read by {reader}"
+
+
+@pytest.mark.parametrize("compression", [*ALL_COMPRESSIONS[1:], "uncompressed"])
+def test_every_reader_sees_what_the_broker_compressed(
+    broker: Node, clients: dict[str, Client], compression: str
+) -> None:
+    """A topic with a compression of its own: the broker unpacks and packs what is produced."""
+    config = {"compression.type": compression, "message.timestamp.type": "LogAppendTime"}
+    topic = create_topic(broker.bootstrap, f"broker-{compression}", config=config)
+    sent = ["none", "gzip", "zstd"]
+    for codec in sent:
+        clients["confluent-kafka"].produce(broker.bootstrap, topic, codec, RECORDS)
+    for reader in READERS:
+        read = clients[reader].consume(broker.bootstrap, topic, 0, len(RECORDS) * len(sent))
+        for offset, seen in enumerate(read):
+            expected = replace(RECORDS[offset % len(RECORDS)], timestamp=seen.timestamp)
+            assert seen == expected.at(offset), f"read by {reader}"
+            assert abs(seen.timestamp - time.time() * 1000) < 600_000
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "kcat"])

@@ -9,7 +9,6 @@ import re
 import resource
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from tests.conformance.wire import (
     encode_body,
     encode_header,
 )
-from tests.interop.brokers import Node, make_node
+from tests.interop.brokers import TARGET, Node, make_node
 from tests.interop.companion import Companion
 
 SEED = 11
@@ -67,7 +66,6 @@ def others_keep_working(
         yield companion
         wait_for_rounds(companion, rounds + 20)
     grown = (node.peak_memory_bytes() - before) / MB
-    sys.stderr.write(f"peak memory +{grown:.0f} MB, slowest {companion.slowest_s:.2f} s\n")
     assert companion.trouble is None, companion.trouble
     assert companion.slowest_s < slowest_s, f"a round trip took {companion.slowest_s:.2f} s"
     if node.name == "headrace":
@@ -183,6 +181,7 @@ def test_half_frames_that_end_in_the_middle(node: Node, topic: Topic) -> None:
                 connection.sendall(head + bytes(10 * MB))
 
 
+@pytest.mark.skipif(TARGET == "apache", reason="there everybody waits until the limit has room")
 def test_half_frames_share_one_limit(target: str, tmp_path: Path) -> None:
     """What waits for the rest of its frame is bounded over all connections together."""
     limits = {"queued.max.request.bytes": str(60 * MB), "socket.request.max.bytes": str(50 * MB)}
