@@ -6,6 +6,7 @@ of things that have a name become dictionaries, because their order means nothin
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -29,7 +30,9 @@ NAMES = (
     "name",
     "resource_name",
     "log_dir",
+    "group_id",
 )
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # ids of group members end with one
 TEXTS = {"error_message", "documentation", "batch_index_error_message"}
 HOUR_MS = 3_600_000
 ZERO_ID = bytes(16)
@@ -117,7 +120,7 @@ def plain_text(value: str, about: Surroundings, name: str) -> str:
         return "some text" if value else ""
     if value == about.cluster_id:
         return "the cluster"
-    value = value.replace(about.data_folder, "the data folder")
+    value = UUID.sub("some uuid", value.replace(about.data_folder, "the data folder"))
     value = value.replace(f":{about.controller_port}", ":controller port")
     return value.replace(f":{about.port}", ":port")
 

@@ -10,6 +10,8 @@ from tests.conformance.stories import (
     configs,
     fetch,
     fetch_sessions,
+    group_members,
+    group_offsets,
     list_offsets,
     log_dirs,
     metadata,
@@ -40,6 +42,8 @@ MODULES = (
     configs,
     cluster,
     log_dirs,
+    group_offsets,
+    group_members,
     restarts,
 )
 

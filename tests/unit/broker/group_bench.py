@@ -38,7 +38,9 @@ class GroupBench(Bench):
         assignments = [
             sync_group.SyncGroupRequestAssignment(*pair) for pair in (parts or {}).items()
         ]
-        request = sync_group.SyncGroupRequest(group, generation, member_id, assignments=assignments)
+        request = sync_group.SyncGroupRequest(
+            group, generation, member_id, None, "consumer", "range", assignments
+        )
         for name, value in more.items():
             setattr(request, name, value)
         return self.ask(sync_group, request, version=version, session=session)

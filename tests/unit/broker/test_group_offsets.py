@@ -93,8 +93,11 @@ def test_commits_that_cannot_be_are_refused_one_by_one(bench):
     assert bench.commit("g", "x", 1, version=10, topic_id=b"\7" * 16) == E.UNKNOWN_TOPIC_ID
     assert bench.commit("g", "orders", 1, metadata="x" * 4097) == E.OFFSET_METADATA_TOO_LARGE
     assert bench.commit("g", "orders", 1, metadata="x" * 4096) == E.NONE
-    assert bench.commit("", "orders", 1) == E.INVALID_GROUP_ID
-    assert bench.commit("never-was", "orders", 1, member=("m", 3)) == E.ILLEGAL_GENERATION
+    assert bench.commit("g", "orders", 1, partition=3) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.commit("", "orders", 1) == E.NONE  # a name like any other, for offsets
+    stranger = {"member": ("m", 3)}
+    assert bench.commit("never-was", "orders", 1, **stranger) == E.GROUP_ID_NOT_FOUND
+    assert bench.commit("never-was", "orders", 1, version=8, **stranger) == E.ILLEGAL_GENERATION
     assert bench.committed("never-was", "orders") == -1
 
 

@@ -2,7 +2,7 @@
 
 A group that is not there is Dead; from v6 on that is an error as well (KIP-1043).
 v1 throttle time. v3 authorized operations. v4 static members. v5 flexible.
-Not done: authorized operations (no authorizer yet).
+Authorized operations are all there are: there is no authorizer yet.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from headrace.protocol.messages.describe_groups import (
 from headrace.serving.api import Api, Call
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
+# Read, delete, describe, describe and alter settings: bits of the operations on a group.
+EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[describe(broker, group_id, call) for group_id in request.groups]
-    )
+    groups = [describe(broker, group_id, call) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = EVERYTHING
+    return DescribeGroupsResponse(groups=groups)
 
 
 def describe(broker: Broker, group_id: str, call: Call) -> DescribedGroup:

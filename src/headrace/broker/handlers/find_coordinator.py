@@ -20,6 +20,7 @@ from headrace.protocol.messages.find_coordinator import (
 from headrace.serving.api import Api, Call, Parked
 
 FIRST_VERSION_WITH_MANY = 4
+NO_SUCH_TYPE = "there is no coordinator of this type"
 
 
 def handle(
@@ -47,7 +48,7 @@ def find(
     broker: Broker, coordinator: CoordinatorOfTopic | None, key: str, listener: str
 ) -> Coordinator:
     if coordinator is None:
-        return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, None)
+        return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     topic = broker.image.topics.get(coordinator.topic)
     if topic is None:
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
@@ -61,7 +62,7 @@ def find(
 def only(found: Coordinator) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message or "NONE",  # as Apache says it up to version 3
         node_id=found.node_id,
         host=found.host,
         port=found.port,

@@ -16,12 +16,16 @@ from headrace.protocol.messages import join_group as messages
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.serving.api import Api, Call, Parked
 
+FIRST_VERSION_WITH_NULL = 7
+
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
     try:
         answer: JoinGroupResponse | Parked = ask_group(broker, call, GroupMachine.join, request)
     except KafkaError as refusal:
-        return JoinGroupResponse(error_code=refusal.code, member_id=request.member_id)
+        answer = JoinGroupResponse(error_code=refusal.code, member_id=request.member_id)
+    if isinstance(answer, JoinGroupResponse) and call.version >= FIRST_VERSION_WITH_NULL:
+        answer.protocol_name = answer.protocol_name or None
     return answer
 
 

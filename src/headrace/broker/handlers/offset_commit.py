@@ -1,7 +1,7 @@
 """OffsetCommit, v2-10: a group's place in partitions, with a note if it likes.
 
 Members commit for their generation or epoch; others may as long as the group has no members.
-Topics that are not there are refused; partitions are not looked at, as in Apache Kafka.
+Partitions that are not there are refused, one by one.
 v2-4 retention time. v3 throttle time. v6 leader epoch (KIP-320). v7 static members. v8 flexible.
 v9 groups of the consumer protocol (KIP-848). v10 topic ids.
 """
@@ -9,8 +9,8 @@ v9 groups of the consumer protocol (KIP-848). v10 topic ids.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import require_group_id
 from headrace.coordination.group.machine import Commit, GroupMachine
+from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_commit as messages
 from headrace.protocol.messages.offset_commit import (
@@ -22,8 +22,10 @@ from headrace.protocol.messages.offset_commit import (
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.serving.api import Api, Call, Parked
 
+FIRST_VERSION_WITH_EPOCHS = 9
 FIRST_VERSION_WITH_IDS = 10
 NONE = ErrorCode.NONE
+UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def handle(
@@ -38,16 +40,13 @@ def handle(
     expires_ms = -1 if request.retention_time_ms == -1 else wall_ms + request.retention_time_ms
     image = broker.image
     for wanted in request.topics:
-        if by_id:
-            topic = image.topics_by_id.get(wanted.topic_id)
-        else:
-            topic = image.topics.get(wanted.name)
+        topic = image.topics_by_id.get(wanted.topic_id) if by_id else image.topics.get(wanted.name)
         answers: list[OffsetCommitResponsePartition] = []
         for part in wanted.partitions:
             metadata = part.committed_metadata or ""
-            if topic is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown
+            if topic is None or not 0 <= part.partition_index < len(topic.partitions):
+                unknown_id = topic is None and by_id
+                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else UNKNOWN_PARTITION
                 answers.append(OffsetCommitResponsePartition(part.partition_index, code))
                 continue
             answer = OffsetCommitResponsePartition(part.partition_index, NONE)
@@ -69,15 +68,30 @@ def handle(
     if not accepted and request.topics:
         return response
     try:
-        require_group_id(request.group_id)
         answered: OffsetCommitResponse | Parked = broker.groups.ask(
-            request.group_id, call.now, GroupMachine.commit, request, commits, response, call.now
+            request.group_id, call.now, commit, request, commits, response, call
         )
     except KafkaError as refusal:
         for answer in accepted:
             answer.error_code = refusal.code
         return response
     return answered
+
+
+def commit(
+    machine: GroupMachine,
+    request: OffsetCommitRequest,
+    commits: list[Commit],
+    response: OffsetCommitResponse,
+    call: Call,
+) -> Decision:
+    try:
+        return machine.commit(request, commits, response, call.now)
+    except KafkaError as refusal:
+        knows_the_code = call.version >= FIRST_VERSION_WITH_EPOCHS
+        if refusal.code == ErrorCode.GROUP_ID_NOT_FOUND and not knows_the_code:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from refusal
+        raise
 
 
 API = Api(messages=messages, handle=handle, versions=range(2, 11))

@@ -29,12 +29,10 @@ def handle(
 
 def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) -> Decision:
     wanted = [
-        (topic.name, part.partition_index)
-        for topic in request.topics
-        if topic.name in broker.image.topics
-        for part in topic.partitions
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     ]
-    records, refused = machine.delete_offsets(request.group_id, wanted)
+    known = [place for place in wanted if is_there(broker, *place)]
+    records, refused = machine.delete_offsets(request.group_id, known)
     response = OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -43,7 +41,7 @@ def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) 
                     OffsetDeleteResponsePartition(
                         part.partition_index,
                         refused.get((topic.name, part.partition_index), ErrorCode.NONE)
-                        if topic.name in broker.image.topics
+                        if is_there(broker, topic.name, part.partition_index)
                         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     )
                     for part in topic.partitions
@@ -53,6 +51,11 @@ def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) 
         ]
     )
     return Decision(records, response)
+
+
+def is_there(broker: Broker, name: str, index: int) -> bool:
+    topic = broker.image.topics.get(name)
+    return topic is not None and 0 <= index < len(topic.partitions)
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 1))

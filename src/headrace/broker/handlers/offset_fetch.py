@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import require_group_id
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -55,7 +54,6 @@ def fetch_group(
     broker: Broker, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponseGroup:
     try:
-        require_group_id(wanted.group_id)
         shard = broker.groups.shard_of(wanted.group_id)
         topics: list[OffsetFetchResponseTopics] = shard.run(
             call.now, offsets_of, broker, wanted, request.require_stable, call.version

@@ -171,10 +171,10 @@ class GroupMachine:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> None:
         """Refuses whoever is not, or no longer, a member; commits of members keep their session."""
-        group = self.groups.get(group_id)
+        group = self.find(group_id)
         if group is None:
             if generation >= 0:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             return
         if generation < 0 and group.state is State.EMPTY:
             return
@@ -282,7 +282,7 @@ class GroupMachine:
                     member.client_id,
                     member.client_host,
                     member.protocols.get(group.protocol or "", b"") if stable else b"",
-                    member.assignment if stable else b"",
+                    member.assignment,
                 )
                 for member in group.members.values()
             ],
