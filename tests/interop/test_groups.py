@@ -1,0 +1,285 @@
+"""Consumer groups of clients that nobody here wrote, and of Apache Kafka's own tools."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.brokers import Node, make_node
+from tests.interop.java_session import JavaSession
+from tests.interop.tools import run, tool
+from tests.interop.topics import create_topic
+
+PARTITIONS = 4
+RECORDS = 200
+WITHIN_S = 40.0
+JAVA_ASSIGNORS = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
+
+
+def filled(broker: Node, name: str) -> str:
+    topic = create_topic(broker.bootstrap, name, partitions=PARTITIONS)
+    fill(broker, topic)
+    return topic
+
+
+def fill(broker: Node, topic: str, count: int = RECORDS) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+@contextlib.contextmanager
+def members(broker: Node, group: str, count: int, **settings: Any) -> Iterator[list[Any]]:
+    shared = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 6_000,
+    } | {name.replace("_", "."): value for name, value in settings.items()}
+    consumers = [confluent_kafka.Consumer(shared) for _ in range(count)]
+    try:
+        yield consumers
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+
+def poll_until(consumers: list[Any], is_so: Callable[[list[set[bytes]]], bool]) -> list[set[bytes]]:
+    """What each has read by then."""
+    read: list[set[bytes]] = [set() for _ in consumers]
+    deadline = time.monotonic() + WITHIN_S
+    while not is_so(read):
+        assert time.monotonic() < deadline, [c.assignment() for c in consumers]
+        for consumer, seen in zip(consumers, read, strict=True):
+            message = consumer.poll(0.02)
+            if message is not None:
+                assert message.error() is None, message.error()
+                seen.add(message.value())
+    return read
+
+
+def committed(broker: Node, group: str, topic: str) -> list[int]:
+    with members(broker, group, 1) as [asking]:
+        places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+        return [place.offset for place in asking.committed(places, timeout=30)]
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_two_members_share_and_their_place_is_kept(broker: Node, strategy: str) -> None:
+    topic = filled(broker, f"shared-{strategy}")
+    settings = {"partition_assignment_strategy": strategy}
+    with members(broker, strategy, 2, **settings) as both:
+        for consumer in both:
+            consumer.subscribe([topic])
+
+        def all_read(read: list[set[bytes]]) -> bool:
+            return len(set.union(*read)) == RECORDS and {
+                len(consumer.assignment()) for consumer in both
+            } == {PARTITIONS // 2}
+
+        poll_until(both, all_read)
+        for consumer in both:
+            with contextlib.suppress(confluent_kafka.KafkaException):  # has read nothing of its own
+                consumer.commit(asynchronous=False)
+    assert sum(max(offset, 0) for offset in committed(broker, strategy, topic)) <= RECORDS
+
+
+def test_a_member_that_goes_is_replaced_and_nothing_is_read_twice(broker: Node) -> None:
+    topic = filled(broker, "replaced")
+    with members(broker, "replaced", 2) as both:
+        for consumer in both:
+            consumer.subscribe([topic])
+        poll_until(
+            both,
+            lambda read: all(c.assignment() for c in both) and len(set.union(*read)) == RECORDS,
+        )
+        for consumer in both:
+            consumer.commit(asynchronous=False)
+        both[0].close()
+        fill(broker, topic)
+        left = poll_until(both[1:], lambda _: len(both[1].assignment()) == PARTITIONS)
+        more = poll_until(both[1:], lambda read: len(read[0] | left[0]) == RECORDS)
+        assert more
+
+
+def test_partitions_and_topics_that_appear_are_taken_up(broker: Node) -> None:
+    topic = filled(broker, "growing")
+    with members(broker, "growing", 1, topic_metadata_refresh_interval_ms=500) as [consumer]:
+        consumer.subscribe([topic, "^growing-.*"])
+        poll_until([consumer], lambda read: len(consumer.assignment()) == PARTITIONS)
+        create_topic(broker.bootstrap, "growing-later", partitions=2)
+        poll_until([consumer], lambda read: len(consumer.assignment()) == PARTITIONS + 2)
+
+
+def test_kcat_joins_a_group(broker: Node) -> None:
+    topic = filled(broker, "by-kcat")
+    command = [
+        tool("kcat"),
+        "-b",
+        broker.bootstrap,
+        "-G",
+        "kcat",
+        "-X",
+        "auto.offset.reset=earliest",
+    ]
+    assert len(run([*command, "-c", str(RECORDS), topic], timeout_s=60).split()) == RECORDS
+
+
+def test_kafka_python_joins_a_group(broker: Node) -> None:
+    topic = filled(broker, "by-kafka-python")
+    consumer = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        group_id="kafka-python",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=5_000,
+    )
+    assert len({record.value for record in consumer}) == RECORDS
+    consumer.commit()
+    consumer.close()
+    assert sum(committed(broker, "kafka-python", topic)) == RECORDS
+
+
+def test_aiokafka_joins_a_group(broker: Node) -> None:
+    topic = filled(broker, "by-aiokafka")
+
+    async def read() -> int:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=broker.bootstrap,
+            group_id="aiokafka",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        count = 0
+        try:
+            while count < RECORDS:
+                found = await consumer.getmany(timeout_ms=1_000)
+                count += sum(map(len, found.values()))
+            await consumer.commit()
+        finally:
+            await consumer.stop()
+        return count
+
+    assert asyncio.run(asyncio.wait_for(read(), WITHIN_S)) == RECORDS
+    assert sum(committed(broker, "aiokafka", topic)) == RECORDS
+
+
+# ---- Apache Kafka's own
+
+
+@pytest.mark.parametrize("assignor", JAVA_ASSIGNORS)
+def test_the_java_consumer_joins_with_each_assignor(
+    broker: Node, java: JavaSession, assignor: str
+) -> None:
+    topic = filled(broker, f"by-java-{assignor}")
+    settings = {
+        "group.id": f"java-{assignor}",
+        "group.protocol": "classic",
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}Assignor",
+    }
+    printed = console_consumer(java, broker, topic, settings)
+    assert len(printed.split()) == RECORDS
+    assert sum(committed(broker, f"java-{assignor}", topic)) == RECORDS
+
+
+def console_consumer(java: JavaSession, broker: Node, topic: str, settings: dict[str, str]) -> str:
+    properties = [
+        part
+        for name, value in settings.items()
+        for part in ("--command-property", f"{name}={value}")
+    ]
+    where = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
+    how_many = ("--max-messages", str(RECORDS), "--timeout-ms", "30000")
+    tool_name = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    return java.run(tool_name, *where, *how_many, *properties)
+
+
+def test_consumer_groups_command_shows_resets_and_deletes(broker: Node, java: JavaSession) -> None:
+    topic = filled(broker, "by-groups-command")
+
+    def groups(*arguments: str, code: int = 0) -> str:
+        tool_name = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        where = ("--bootstrap-server", broker.bootstrap)
+        return java.run(tool_name, *where, *arguments, code=code)
+
+    group = ("--group", "commanded")
+    with members(broker, "commanded", 1) as [consumer]:
+        consumer.subscribe([topic])
+        poll_until([consumer], lambda read: len(read[0]) == RECORDS)
+        consumer.commit(asynchronous=False)
+        described = groups("--describe", *group)
+        assert described.count(topic) == PARTITIONS
+        assert "Stable" in groups("--describe", *group, "--state")
+        assert "rdkafka" in groups("--describe", *group, "--members", "--verbose")
+        refused = groups("--reset-offsets", *group, "--topic", topic, "--to-earliest", "--execute")
+        assert "inactive" in refused or "rror" in refused
+    assert "commanded" in groups("--list").split()
+    groups("--reset-offsets", *group, "--topic", topic, "--to-earliest", "--execute")
+    assert committed(broker, "commanded", topic) == [0] * PARTITIONS
+    groups("--reset-offsets", *group, "--topic", f"{topic}:1", "--shift-by", "3", "--execute")
+    assert committed(broker, "commanded", topic)[1] == 3
+    groups("--delete-offsets", *group, "--topic", f"{topic}:1")
+    groups("--delete", *group)
+    assert "commanded" not in groups("--list").split()
+
+
+def test_dump_log_reads_what_is_kept(target: str, tmp_path: Path, java: JavaSession) -> None:
+    with make_node(target, tmp_path, {"offsets.topic.num.partitions": "1"}) as node:
+        topic = filled(node, "dumped")
+        with members(node, "dumped-group", 1) as [consumer]:
+            consumer.subscribe([topic])
+            poll_until([consumer], lambda read: len(read[0]) == RECORDS)
+            consumer.commit(asynchronous=False)
+        node.stop()
+        log = node.data / "__consumer_offsets-0" / "00000000000000000000.log"
+        dump = "org.apache.kafka.tools.DumpLogSegments"
+        shown = java.run(dump, "--offsets-decoder", "--files", str(log))
+    assert f'"group":"dumped-group","topic":"{topic}","partition":3' in shown
+    assert '"protocolType":"consumer"' in shown
+    assert f'"offset":{RECORDS // PARTITIONS}' in shown
+
+
+def test_a_group_goes_on_when_the_folder_is_handed_on(target: str, tmp_path: Path) -> None:
+    """Headrace, Apache Kafka and Headrace again under one living consumer."""
+    kinds = ["headrace", "apache", "headrace"] if target == "headrace" else [target] * 2
+    nodes = [make_node(kind, tmp_path / str(step)) for step, kind in enumerate(kinds)]
+    nodes[0].start()
+    topic = filled(nodes[0], "handed-on")
+    with members(nodes[0], "handed-on", 1, session_timeout_ms=45_000) as [consumer]:
+        consumer.subscribe([topic])
+        poll_until([consumer], lambda read: len(read[0]) == RECORDS)
+        consumer.commit(asynchronous=False)
+        for before, node in zip(nodes, nodes[1:], strict=False):
+            before.stop()
+            node.take_over(before)
+            node.start()
+            fill(node, topic)
+            poll_until([consumer], lambda read: len(read[0]) == RECORDS)
+            consumer.commit(asynchronous=False)
+        admin = AdminClient({"bootstrap.servers": nodes[-1].bootstrap})
+        described = admin.describe_consumer_groups(["handed-on"])["handed-on"].result(30)
+        assert len(described.members) == 1
+        assert sum(committed_by(consumer, topic)) == RECORDS * len(nodes)
+    nodes[-1].stop()
+
+
+def committed_by(consumer: Any, topic: str) -> list[int]:
+    places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+    return [place.offset for place in consumer.committed(places, timeout=30)]
