@@ -105,8 +105,9 @@ def test_the_records_are_kafkas_own(bench):
     bench.commit("g", "orders", 5, epoch=2, metadata="note", partition=1)
     [record] = kept(bench)
     assert (record.key.group, record.key.topic, record.key.partition) == ("g", "orders", 1)
-    assert record.version == 3
+    assert record.version == 4
     value = record.value
+    assert value.topic_id == bench.node.broker.image.topics["orders"].id
     assert (value.offset, value.leader_epoch, value.metadata) == (5, 2, "note")
     assert value.commit_timestamp == bench.now.wall_ms
 

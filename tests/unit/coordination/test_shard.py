@@ -236,6 +236,7 @@ def test_the_quick_way_to_a_batch_gives_what_the_general_way_gives(pairs, codec,
         compression=codec,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
+        base_sequence=0,
         is_transactional=producer is not None,
     )
     assert quick == general

@@ -60,7 +60,7 @@ CODEC = RecordCodec(
 
 # Version 1 of a committed offset is the only one that has room for a time to forget it.
 OFFSET_WITH_EXPIRY = 1
-OFFSET = 3
+OFFSET = 4  # with the topic's id
 GROUP_METADATA = 3
 
 
