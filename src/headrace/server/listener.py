@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64
 PAUSE_WITHOUT_DESCRIPTORS_MS = 100
-BACKLOG = 1024
+# Bytes on their way to a client on the same machine should stay in the processor's cache: fetches
+# of 1 MiB took 0.42 processor seconds per GB with this buffer and 0.75 with the system's own tuning
+# (4 MiB). Over a network the tuning is right, since it follows the round trip.
+SEND_BUFFER_ON_LOOPBACK = 256 * 1024
+CHOOSE = -1
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,10 +34,25 @@ class Limits:
     idle_ms: int
 
 
+@dataclass(slots=True, frozen=True)
+class Buffers:
+    send_bytes: int = CHOOSE
+    receive_bytes: int = CHOOSE
+
+    def apply(self, sock: socket.socket, host: str) -> None:
+        send_bytes = self.send_bytes
+        if send_bytes == CHOOSE and (host.startswith("127.") or host == "::1"):
+            send_bytes = SEND_BUFFER_ON_LOOPBACK
+        if send_bytes != CHOOSE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        if self.receive_bytes != CHOOSE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_bytes)
+
+
 class Listener:
     """One listening socket of a named listener."""
 
-    def __init__(self, name: str, host: str, port: int) -> None:
+    def __init__(self, name: str, host: str, port: int, *, backlog: int) -> None:
         self.name = name
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -42,7 +61,7 @@ class Listener:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind(address)
-            self.socket.listen(BACKLOG)
+            self.socket.listen(backlog)
         except OSError:
             self.socket.close()
             raise
@@ -54,10 +73,13 @@ class Listener:
 class Door:
     """Lets clients in through all listeners, within the limits."""
 
-    def __init__(self, loop: Loop, listeners: list[Listener], limits: Limits) -> None:
+    def __init__(
+        self, loop: Loop, listeners: list[Listener], limits: Limits, buffers: Buffers
+    ) -> None:
         self.loop = loop
         self.listeners = listeners
         self.limits = limits
+        self.buffers = buffers
         self.accepted = 0
         self._per_address: Counter[str] = Counter()
         self._paused: list[Listener] = []
@@ -116,6 +138,7 @@ class Door:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffers.apply(sock, host)
         self._per_address[host] += 1
         self.accepted += 1
         session = Session(host, listener.name)

@@ -23,7 +23,7 @@ from headrace.environment import Now
 from headrace.node import Node
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.flusher import Flusher
-from headrace.server.listener import Door, Limits, Listener
+from headrace.server.listener import Buffers, Door, Limits, Listener
 from headrace.server.loop import Loop
 from headrace.server.metrics import Family, request_families
 from headrace.server.poller import Poller, best_poller
@@ -75,7 +75,12 @@ class Server:
             self._end_turn,
         )
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
-        self.door = Door(self.loop, self.listeners, limits_of(settings.values, descriptors))
+        buffers = Buffers(
+            settings.values["socket.send.buffer.bytes"],
+            settings.values["socket.receive.buffer.bytes"],
+        )
+        limits = limits_of(settings.values, descriptors)
+        self.door = Door(self.loop, self.listeners, limits, buffers)
         self.node.controller.on_committed.append(
             lambda image: self.door.change_limits(limits_of(self.node.broker.values, descriptors))
         )
@@ -131,8 +136,8 @@ class Server:
         else:
             self._give_up()
             raise DiskFailed(
-                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}); what "
-                "was not flushed may be lost: look at it, then start again."
+                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}); "
+                "what was not flushed may be lost: look at it, then start again."
             )
 
     def stop(self) -> None:
@@ -249,7 +254,8 @@ def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
     opened = []
     for listener in settings.listeners:
         try:
-            opened.append(Listener(listener.name, listener.host, listener.port))
+            backlog = settings.values["socket.listen.backlog.size"]
+            opened.append(Listener(listener.name, listener.host, listener.port, backlog=backlog))
             undo.callback(opened[-1].socket.close)
         except OSError as problem:
             raise CannotStart(

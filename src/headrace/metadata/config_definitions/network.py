@@ -49,15 +49,16 @@ _BOUNDS = (
     integer("max.incremental.fetch.session.cache.slots", 1_000, at_least(0),
         "How many fetch sessions are remembered."),
 )
+_SOCKETS = (
+    integer("socket.send.buffer.bytes", 100 * 1024, None,
+        "SO_SNDBUF of client connections; -1 takes what was measured to be best on loopback and "
+        "leaves it to the operating system elsewhere."),
+    integer("socket.receive.buffer.bytes", 100 * 1024, None,
+        "SO_RCVBUF of client connections; -1 leaves it to the operating system."),
+    integer("socket.listen.backlog.size", 50, at_least(1),
+        "Connections that may wait to be accepted."),
+)
 _NO_EFFECT = (
-    *without_effect("buffers are chosen by measurement and 1,024 connections may wait",
-        integer("socket.send.buffer.bytes", 100 * 1024, None,
-            "SO_SNDBUF of client connections; -1 leaves it to the operating system."),
-        integer("socket.receive.buffer.bytes", 100 * 1024, None,
-            "SO_RCVBUF of client connections; -1 leaves it to the operating system."),
-        integer("socket.listen.backlog.size", 50, at_least(1),
-            "Connections that may wait to be accepted."),
-    ),
     *without_effect("large requests that are on their way in are bounded to 1 GiB in all",
         long("queued.max.request.bytes", -1, None,
             "Most bytes of requests that wait to be worked on; -1 is no limit."),
@@ -121,4 +122,4 @@ _NO_EFFECT = (
 )
 # fmt: on
 
-NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_NO_EFFECT)
+NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_SOCKETS, *_NO_EFFECT)
