@@ -200,7 +200,7 @@ class ApacheNode(Node):
     cluster_id = "4L6g3nShT-eMCtK--X86sw"
 
     def __init__(
-        self, folder: Path, settings: dict[str, str] | None = None, *, heap: str = "384m"
+        self, folder: Path, settings: dict[str, str] | None = None, *, heap: str = "512m"
     ) -> None:
         super().__init__(folder, settings)
         self.heap = heap

@@ -15,7 +15,7 @@ from tests.conformance.stories.asking import (
     from_offset,
     produce_request,
 )
-from tests.conformance.wire import Connection
+from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 
 
 class Companion:
@@ -36,7 +36,7 @@ class Companion:
                 self._round()
                 self.latencies_s.append(time.monotonic() - began)
                 time.sleep(0.002)
-        except (AssertionError, OSError) as trouble:
+        except (AssertionError, OSError, ConnectionClosed, NoAnswer) as trouble:
             self.trouble = trouble
 
     def _round(self) -> None:
