@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators import Coordinator
-from headrace.coordination.group.classic import Client
+from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.shard import Later

@@ -26,6 +26,7 @@ COMMANDS = {
     "topics": "List, describe, create, alter and delete topics.",
     "produce": "Write lines to a topic.",
     "consume": "Read a topic.",
+    "groups": "List, describe, reset and delete consumer groups.",
     "segment": "Look into Kafka's files on disk.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
 }

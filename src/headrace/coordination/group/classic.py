@@ -14,10 +14,22 @@ assignment (KIP-814).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.group import records
+from headrace.coordination.group.classic_answers import (
+    FIRST_JOIN,
+    JOIN,
+    NOTHING,
+    SESSION,
+    SYNC,
+    UNKNOWN,
+    Client,
+    join_refused,
+    joined,
+    sync_refused,
+    synced,
+)
 from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember, State
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.shard import Decision, Later
@@ -33,20 +45,10 @@ from headrace.protocol.messages.leave_group import (
 )
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-UNKNOWN = ""  # the id of a member that has none yet
 # A client that was told to wait in a join must show itself within this time.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 FIRST_VERSION_WITH_REQUIRED_ID = 4
 FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
-NOTHING = Decision()
-
-
-class Client(NamedTuple):
-    """Who asks."""
-
-    id: str
-    host: str
-    version: int  # of the request
 
 
 class ClassicGroups:
@@ -483,13 +485,6 @@ class ClassicGroups:
         self.settled.append(later)
 
 
-# Keys of deadlines: the kind, the group, and what else tells two of them apart.
-SESSION = "session"  # member id
-FIRST_JOIN = "first join"  # how much longer the delay may become
-JOIN = "join"
-SYNC = "sync"  # generation
-
-
 def _answered(decision: Decision, waits: Later) -> Decision:
     return Decision(decision.records, waits, decision.then)
 
@@ -501,30 +496,3 @@ def _rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
 
 def _differs(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
-
-
-def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        generation_id=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol,
-        leader=group.leader or "",
-        member_id=member_id,
-        members=group.metadata_for_leader() if group.leader == member_id else [],
-    )
-
-
-def join_refused(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(member_id=member_id, error_code=code)
-
-
-def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol,
-        assignment=member.assignment,
-    )
-
-
-def sync_refused(code: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.group import classic, records
-from headrace.coordination.group.classic import ClassicGroups, Client
+from headrace.coordination.group import classic_answers as classic
+from headrace.coordination.group import records
+from headrace.coordination.group.classic import ClassicGroups
+from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, State
 from headrace.coordination.group.offsets import Offsets, Place, is_expired
 from headrace.coordination.group.settings import GroupSettings

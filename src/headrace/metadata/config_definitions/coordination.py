@@ -21,10 +21,8 @@ from headrace.metadata.config_definitions.rows import (
 )
 from headrace.metadata.config_definitions.topic import DAY_MS
 
-_NO_GROUPS = "consumer groups are not served yet"
-
 # fmt: off
-_OFFSETS = without_effect(_NO_GROUPS,
+_OFFSETS = (
     short("offsets.topic.replication.factor", 3, at_least(1),
         "Replicas of __consumer_offsets when it is created."),
     integer("offsets.topic.num.partitions", 50, at_least(1),
@@ -39,10 +37,12 @@ _OFFSETS = without_effect(_NO_GROUPS,
         "How long the offsets of a group without members are kept."),
     long("offsets.retention.check.interval.ms", 600_000, at_least(1),
         "How often it is looked for offsets to forget."),
-    integer("offsets.commit.timeout.ms", 5_000, at_least(1),
-        "How long a commit waits until its record is replicated."),
+    *without_effect("a commit waits for this node's own disk and for nobody else",
+        integer("offsets.commit.timeout.ms", 5_000, at_least(1),
+            "How long a commit waits until its record is replicated."),
+    ),
 )
-_CLASSIC_GROUPS = without_effect(_NO_GROUPS,
+_CLASSIC_GROUPS = (
     integer("group.min.session.timeout.ms", 6_000, None,
         "Shortest session timeout that a member of a classic group may ask for."),
     integer("group.max.session.timeout.ms", 1_800_000, None,
@@ -55,7 +55,7 @@ _CLASSIC_GROUPS = without_effect(_NO_GROUPS,
         some_of("consumer", "classic", "share", "streams"),
         "Kinds of groups that are served."),
 )
-_CONSUMER_GROUPS = without_effect(_NO_GROUPS,
+_CONSUMER_GROUPS = without_effect("groups of the newer protocol are not served yet",
     integer("group.consumer.session.timeout.ms", 45_000, at_least(1),
         "consumer.session.timeout.ms of groups that do not set it."),
     integer("group.consumer.min.session.timeout.ms", 45_000, at_least(1),

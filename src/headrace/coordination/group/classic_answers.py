@@ -1,0 +1,55 @@
+"""What members of a classic group are told, and the keys of the deadlines that are theirs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember
+from headrace.coordination.shard import Decision
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.join_group import JoinGroupResponse
+from headrace.protocol.messages.sync_group import SyncGroupResponse
+
+UNKNOWN = ""  # the id of a member that has none yet
+NOTHING = Decision()
+
+# Keys of deadlines: the kind, the group, and what else tells two of them apart.
+SESSION = "session"  # member id
+FIRST_JOIN = "first join"  # how much longer the delay may become
+JOIN = "join"
+SYNC = "sync"  # generation
+
+
+class Client(NamedTuple):
+    """Who asks."""
+
+    id: str
+    host: str
+    version: int  # of the request
+
+
+def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        member_id=member_id,
+        members=group.metadata_for_leader() if group.leader == member_id else [],
+    )
+
+
+def join_refused(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=member_id, error_code=code)
+
+
+def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)

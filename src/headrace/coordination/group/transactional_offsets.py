@@ -1,0 +1,43 @@
+"""Offsets committed in a transaction: who may, and the records that wait for its marker.
+
+A producer that says nothing of its membership may commit at any time; one that does is held to its
+generation, so that a member whose partitions went to another cannot commit for them (KIP-447).
+Unlike a plain commit it may come while the group rebalances: the generation says enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.coordination.group import records
+from headrace.coordination.group.machine import Commit, GroupMachine
+from headrace.coordination.shard import Decision
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+
+def commit_in_transaction(
+    machine: GroupMachine,
+    request: TxnOffsetCommitRequest,
+    producer: tuple[int, int],
+    commits: list[Commit],
+    response: Any,
+    now: Now,
+) -> Decision:
+    instance_id = request.group_instance_id
+    if request.generation_id >= 0 or request.member_id or instance_id is not None:
+        try:
+            machine.require_may_commit(
+                request.group_id, request.member_id, instance_id, request.generation_id, now
+            )
+        except KafkaError as refusal:
+            if refusal.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from refusal
+            if refusal.code != ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+    return Decision(
+        [records.committed_offset(request.group_id, *commit) for commit in commits],
+        response,
+        producer=producer,
+    )

@@ -1,0 +1,366 @@
+"""All transactional ids of one partition of `__transaction_state`: the machine behind a shard.
+
+Who may do what in which state, in Apache Kafka's order of checks and with its codes. Refusals are
+raised. Two generations of clients are told apart by the version of their request: older ones end a
+transaction and keep their epoch; those of KIP-890 get a new epoch with each end, so that a late
+message of an old transaction is refused wherever it arrives, and an end that is sent again can be
+told from the next one.
+Writing the markers is the broker's part: `prepared` names what waits for them, `complete` is called
+when all are there. Producer ids come from outside; `wants_producer_id` says when one is needed.
+Not done: two-phase commit (KIP-939).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from headrace.coordination.records import Record
+from headrace.coordination.shard import Decision, Later
+from headrace.coordination.transaction import transaction as steps
+from headrace.coordination.transaction.states import AT_REST, PREPARED, State
+from headrace.coordination.transaction.transaction import (
+    CODEC,
+    EXHAUSTED_EPOCH,
+    NO_EPOCH,
+    NO_ID,
+    Partition,
+    Transaction,
+)
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+
+log = logging.getLogger(__name__)
+
+
+class TransactionSettings(Protocol):
+    """What the broker's settings and features say now."""
+
+    max_timeout_ms: int
+    expiration_ms: int  # of an id that is not used
+    abort_interval_ms: int  # how often it is looked for transactions whose time is over
+    expiration_interval_ms: int
+    server_version: int  # the finalized transaction.version
+
+
+class Producer(NamedTuple):
+    """As a producer names itself; also what it is given."""
+
+    id: int
+    epoch: int
+
+
+class TransactionMachine:
+    codec = CODEC
+
+    def __init__(self, settled: list[Later], settings: Callable[[], TransactionSettings]) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self.prepared: dict[str, None] = {}  # ids whose markers are to be written
+        self._ongoing: dict[str, None] = {}
+        self._settings = settings
+        self._next_abort_ms: int | None = None  # monotonic
+        self._next_expiry_ms: int | None = None
+
+    # --- what the shard asks
+
+    @property
+    def next_due_ms(self) -> int | None:
+        if self._next_abort_ms is None or self._next_expiry_ms is None:
+            return None
+        if self._ongoing:
+            return min(self._next_abort_ms, self._next_expiry_ms)
+        return self._next_expiry_ms if self.transactions else None
+
+    def replay(self, record: Record) -> None:
+        transactional_id: str = record.key.transactional_id
+        self.transactions.pop(transactional_id, None)
+        self.prepared.pop(transactional_id, None)
+        self._ongoing.pop(transactional_id, None)
+        if record.value is None:
+            return
+        try:
+            found = steps.from_value(transactional_id, record.value)
+        except MalformedMessage as malformed:
+            log.error("transactional id %s cannot be read: %s", transactional_id, malformed)
+            return
+        self.transactions[transactional_id] = found
+        if found.state in PREPARED:
+            self.prepared[transactional_id] = None
+        elif found.state is State.ONGOING:
+            self._ongoing[transactional_id] = None
+
+    def replay_pending(self, producer_id: int, record: Record) -> None:
+        """Nobody writes here in a transaction of its own."""
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Nor ends one."""
+
+    def loaded(self, now: Now) -> None:
+        settings = self._settings()
+        self._next_abort_ms = now.monotonic_ms + settings.abort_interval_ms
+        self._next_expiry_ms = now.monotonic_ms + settings.expiration_interval_ms
+
+    def abandon(self) -> None:
+        """Nobody waits here."""
+
+    def due(self, now: Now) -> Decision:
+        assert self._next_abort_ms is not None
+        if self._ongoing and self._next_abort_ms <= now.monotonic_ms:
+            return self._abort_forgotten(now)
+        return self._expire(now)
+
+    # --- by time
+
+    def _abort_forgotten(self, now: Now) -> Decision:
+        settings = self._settings()
+        late = [
+            steps.fenced(
+                self.transactions[found],
+                client_version=settings.server_version,
+                wall_ms=now.wall_ms,
+            )
+            for found in self._ongoing
+            if self._is_late(self.transactions[found], now.wall_ms)
+        ]
+
+        def looked() -> None:
+            self._next_abort_ms = now.monotonic_ms + settings.abort_interval_ms
+            for aborted in late:
+                self._remember_last_epoch(aborted)
+
+        return Decision([self._record(aborted) for aborted in late], None, looked)
+
+    @staticmethod
+    def _is_late(found: Transaction, wall_ms: int) -> bool:
+        return found.started_ms + found.timeout_ms < wall_ms
+
+    def _expire(self, now: Now) -> Decision:
+        settings = self._settings()
+        before_ms = now.wall_ms - settings.expiration_ms
+        expired = [
+            steps.forgotten(found.id)
+            for found in self.transactions.values()
+            if found.state in AT_REST and found.updated_ms <= before_ms
+        ]
+
+        def looked() -> None:
+            self._next_expiry_ms = now.monotonic_ms + settings.expiration_interval_ms
+
+        return Decision(expired, None, looked)
+
+    # --- a producer comes
+
+    def wants_producer_id(self, transactional_id: str) -> bool:
+        """Whether the next request of this id may need a producer id that nobody has."""
+        found = self.transactions.get(transactional_id)
+        return found is None or found.epoch_is_exhausted
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        fresh_id: int,
+        now: Now,
+    ) -> Decision:
+        """A Producer as answer. Whoever had this id before is fenced, what it left open aborted."""
+        found = self.transactions.get(transactional_id) or steps.unused(transactional_id, fresh_id)
+        if expected is not None and not _is_known(found, expected):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if found.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if found.state is State.ONGOING:
+            version = self._settings().server_version
+            aborted = steps.fenced(found, client_version=version, wall_ms=now.wall_ms)
+            # The client comes again when the markers are written, and gets another epoch then.
+            return self._kept(aborted, ErrorCode.CONCURRENT_TRANSACTIONS)
+        after = _taken_over(found, timeout_ms, expected, fresh_id, now.wall_ms)
+        return self._kept(after, Producer(after.producer_id, after.epoch))
+
+    # --- partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        added: frozenset[Partition],
+        client_version: int,
+        now: Now,
+    ) -> Decision:
+        found = self._of(transactional_id, producer)
+        if found.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if found.state is State.ONGOING and added <= found.partitions:
+            return Decision(response=ErrorCode.NONE)
+        after = steps.with_partitions(
+            found, added, client_version=client_version, wall_ms=now.wall_ms
+        )
+        return self._kept(after, ErrorCode.NONE)
+
+    def verify(
+        self, transactional_id: str, producer: Producer, wanted: frozenset[Partition]
+    ) -> Decision:
+        """Which of the partitions are in the open transaction: a code for each."""
+        found = self._of(transactional_id, producer)
+        if found.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Decision(
+            response={
+                partition: ErrorCode.NONE
+                if partition in found.partitions
+                else ErrorCode.TRANSACTION_ABORTABLE
+                for partition in wanted
+            }
+        )
+
+    # --- the end
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        commit: bool,
+        client_version: int,
+        fresh_id: int,
+        now: Now,
+    ) -> Decision:
+        """Answers the Producer as which the client goes on."""
+        found = self.transactions.get(transactional_id)
+        if found is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if client_version >= steps.BUMPS_EPOCH:
+            proceed = _may_end_and_bump(found, producer, commit)
+        else:
+            proceed = _may_end(found, producer, commit)
+        if not proceed:
+            return Decision(response=Producer(found.producer_id, found.epoch))
+        rotates = client_version >= steps.BUMPS_EPOCH and found.epoch_is_exhausted
+        after = steps.prepared(
+            found,
+            commit=commit,
+            client_version=client_version,
+            next_producer_id=fresh_id if rotates else NO_ID,
+            wall_ms=now.wall_ms,
+        )
+        goes_on_as = Producer(after.producer_id, after.epoch)
+        return self._kept(after, Producer(fresh_id, 0) if rotates else goes_on_as)
+
+    def complete(self, transactional_id: str, epoch: int, now: Now) -> Decision:
+        """All markers of what was prepared with this epoch are written."""
+        found = self.transactions.get(transactional_id)
+        if found is None or found.state not in PREPARED or found.epoch != epoch:
+            return Decision()
+        return self._kept(steps.completed(found, wall_ms=now.wall_ms), None)
+
+    # --- inside
+
+    def _of(self, transactional_id: str, producer: Producer) -> Transaction:
+        found = self.transactions.get(transactional_id)
+        if found is None or found.producer_id != producer.id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if found.epoch != producer.epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        return found
+
+    def _kept(self, after: Transaction, response: object) -> Decision:
+        return Decision([self._record(after)], response, lambda: self._remember_last_epoch(after))
+
+    def _record(self, after: Transaction) -> Record:
+        return steps.to_record(
+            after, int(self._settings().server_version >= steps.FLEXIBLE_RECORDS)
+        )
+
+    def _remember_last_epoch(self, after: Transaction) -> None:
+        kept = self.transactions.get(after.id)
+        if kept is not None:
+            kept.last_epoch = after.last_epoch
+
+
+# --- who may
+
+
+def _is_known(found: Transaction, expected: Producer) -> bool:
+    """A producer that says who it was must be the last one; or have lost the answer that rotated
+    its exhausted id (KIP-360). A new id forgives everything: the old one was forgotten."""
+    return (
+        found.epoch == NO_EPOCH
+        or expected.id == found.producer_id
+        or (expected.id == found.previous_producer_id and expected.epoch >= EXHAUSTED_EPOCH)
+    )
+
+
+def _taken_over(
+    found: Transaction, timeout_ms: int, expected: Producer | None, fresh_id: int, wall_ms: int
+) -> Transaction:
+    """The id at rest, with the epoch of whoever asks for it now."""
+    producer_id, epoch, last_epoch = found.producer_id, found.epoch + 1, NO_EPOCH
+    if found.epoch_is_exhausted and (expected is None or expected.epoch == found.epoch):
+        producer_id, epoch = fresh_id, 0
+        last_epoch = NO_EPOCH if expected is None else found.epoch
+    elif expected is not None:
+        if found.epoch in (NO_EPOCH, expected.epoch):
+            last_epoch = found.epoch
+        elif expected.epoch == found.last_epoch:
+            epoch, last_epoch = found.epoch, found.last_epoch  # asked again: the same answer
+        else:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    return steps.with_producer(
+        found,
+        producer_id=producer_id,
+        epoch=epoch,
+        last_epoch=last_epoch,
+        timeout_ms=timeout_ms,
+        wall_ms=wall_ms,
+    )
+
+
+def _may_end(found: Transaction, producer: Producer, commit: bool) -> bool:
+    """Before KIP-890. False: it has ended so already."""
+    if found.producer_id != producer.id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if found.epoch != producer.epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if found.state is State.ONGOING:
+        return True
+    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    if found.state is complete:
+        return False
+    raise KafkaError(
+        ErrorCode.CONCURRENT_TRANSACTIONS
+        if found.state is prepared
+        else ErrorCode.INVALID_TXN_STATE
+    )
+
+
+def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> bool:
+    """With KIP-890. False: this is the same end again, its answer was lost."""
+    rotated = (
+        found.previous_producer_id == producer.id
+        and producer.epoch == EXHAUSTED_EPOCH
+        and found.epoch == 0
+    )
+    again = rotated or found.epoch == producer.epoch + 1
+    if found.producer_id != producer.id and not rotated:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    current = producer.epoch == found.epoch
+    if found.state in PREPARED:
+        in_time = found.epoch == producer.epoch + 1
+    elif found.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+        in_time = again or current
+    else:
+        in_time = current
+    if not in_time:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if found.state is State.ONGOING:
+        return True
+    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    if found.state is prepared:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if found.state in AT_REST and not commit and not again:
+        return True  # nothing was written, but what is late is fenced by the new epoch
+    if found.state is complete and again:
+        return False
+    raise KafkaError(ErrorCode.INVALID_TXN_STATE)

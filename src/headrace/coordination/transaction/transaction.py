@@ -1,0 +1,207 @@
+"""What is known of one transactional id, and how it changes: pure values, one function per step.
+
+A step gives a new Transaction and changes none; only what a record of `__transaction_state` says is
+kept. `last_epoch` alone is not in the record, as in Apache Kafka: after a restart a producer that
+asks again for what it was given is fenced instead of answered twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headrace.coordination.records import Record, RecordCodec
+from headrace.coordination.transaction.states import NEXT_STATES, State
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.messages import transaction_log_key, transaction_log_value
+from headrace.protocol.messages.transaction_log_key import TransactionLogKey
+from headrace.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+
+Partition = tuple[str, int]
+
+CODEC = RecordCodec([(transaction_log_key, transaction_log_value)])
+
+NO_ID = -1
+NO_EPOCH = -1
+LAST_EPOCH = 0x7FFF
+# Clients never get the last epoch, so that the coordinator can always fence them.
+EXHAUSTED_EPOCH = LAST_EPOCH - 1
+# transaction.version from which the end of each transaction raises the epoch (KIP-890).
+BUMPS_EPOCH = 2
+# From which on records are of the flexible version.
+FLEXIBLE_RECORDS = 1
+
+
+@dataclass(slots=True)
+class Transaction:
+    id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: State
+    partitions: frozenset[Partition]
+    started_ms: int  # wall clock; -1: nothing was begun since the producer came
+    updated_ms: int  # wall clock
+    client_version: int  # transaction.version as the client last spoke it
+    previous_producer_id: int = NO_ID
+    next_producer_id: int = NO_ID  # taken when the markers are written
+    last_epoch: int = NO_EPOCH  # the one before, if a client may ask again with it
+
+    @property
+    def bumps_epoch(self) -> bool:
+        return self.client_version >= BUMPS_EPOCH
+
+    @property
+    def epoch_is_exhausted(self) -> bool:
+        return self.epoch >= EXHAUSTED_EPOCH
+
+
+def unused(transactional_id: str, producer_id: int) -> Transaction:
+    """An id that nobody has used before."""
+    return Transaction(
+        transactional_id, producer_id, NO_EPOCH, 0, State.EMPTY, frozenset(), -1, -1, 0
+    )
+
+
+def with_producer(
+    before: Transaction,
+    *,
+    producer_id: int,
+    epoch: int,
+    last_epoch: int,
+    timeout_ms: int,
+    wall_ms: int,
+) -> Transaction:
+    """A producer has come, or has asked for a new epoch: nothing is open."""
+    return _next(
+        before,
+        State.EMPTY,
+        producer_id=producer_id,
+        epoch=epoch,
+        last_epoch=last_epoch,
+        timeout_ms=timeout_ms,
+        partitions=frozenset(),
+        started_ms=-1,
+        updated_ms=wall_ms,
+    )
+
+
+def with_partitions(
+    before: Transaction, added: frozenset[Partition], *, client_version: int, wall_ms: int
+) -> Transaction:
+    return _next(
+        before,
+        State.ONGOING,
+        partitions=before.partitions | added,
+        started_ms=before.started_ms if before.state is State.ONGOING else wall_ms,
+        updated_ms=wall_ms,
+        client_version=client_version,
+    )
+
+
+def prepared(
+    before: Transaction,
+    *,
+    commit: bool,
+    client_version: int,
+    next_producer_id: int = NO_ID,
+    wall_ms: int,
+) -> Transaction:
+    """The decision. With KIP-890 it raises the epoch: the markers will carry the new one."""
+    bumps = client_version >= BUMPS_EPOCH
+    return _next(
+        before,
+        State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+        epoch=min(before.epoch + 1, LAST_EPOCH) if bumps else before.epoch,
+        last_epoch=before.epoch if bumps else before.last_epoch,
+        next_producer_id=next_producer_id,
+        started_ms=before.started_ms if before.state is State.ONGOING else wall_ms,
+        updated_ms=wall_ms,
+        client_version=client_version,
+    )
+
+
+def fenced(before: Transaction, *, client_version: int, wall_ms: int) -> Transaction:
+    """Aborted over its producer's head: the epoch is raised first, so that it hears no more."""
+    raised = replace(before, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
+    return prepared(raised, commit=False, client_version=client_version, wall_ms=wall_ms)
+
+
+def completed(before: Transaction, *, wall_ms: int) -> Transaction:
+    """Every partition has its marker."""
+    commit = before.state is State.PREPARE_COMMIT
+    producer_id, epoch = before.producer_id, before.epoch
+    if before.bumps_epoch and before.next_producer_id != NO_ID:
+        producer_id, epoch = before.next_producer_id, 0
+    return _next(
+        before,
+        State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT,
+        producer_id=producer_id,
+        epoch=epoch,
+        next_producer_id=NO_ID,
+        partitions=frozenset(),
+        updated_ms=wall_ms,
+    )
+
+
+def _next(before: Transaction, state: State, **changes: object) -> Transaction:
+    assert state in NEXT_STATES[before.state], f"{before.state.title} to {state.title}"
+    changed = {"previous_producer_id": before.producer_id, "state": state, **changes}
+    return replace(before, **changed)  # type: ignore[arg-type]
+
+
+# --- records
+
+
+def to_record(transaction: Transaction, version: int) -> Record:
+    """Version 0 of the value has no room for what KIP-890 added."""
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+        client_transaction_version=transaction.client_version,
+    )
+    value.transaction_partitions = None
+    if transaction.state is not State.EMPTY:
+        value.transaction_partitions = [
+            PartitionsSchema(topic, indexes) for topic, indexes in by_topic(transaction.partitions)
+        ]
+    if transaction.bumps_epoch:
+        value.previous_producer_id = transaction.previous_producer_id
+        value.next_producer_id = transaction.next_producer_id
+    return Record(TransactionLogKey(transaction.id), value, version)
+
+
+def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction:
+    if value.transaction_status not in State._value2member_map_:
+        raise MalformedMessage(f"there is no transaction state {value.transaction_status}")
+    return Transaction(
+        transactional_id,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        State(value.transaction_status),
+        frozenset(
+            (found.topic, index)
+            for found in value.transaction_partitions or ()
+            for index in found.partition_ids
+        ),
+        value.transaction_start_timestamp_ms,
+        value.transaction_last_update_timestamp_ms,
+        value.client_transaction_version,
+        value.previous_producer_id,
+        value.next_producer_id,
+    )
+
+
+def forgotten(transactional_id: str) -> Record:
+    return Record(TransactionLogKey(transactional_id), None)
+
+
+def by_topic(partitions: frozenset[Partition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return list(topics.items())
