@@ -16,6 +16,7 @@ from headrace.broker.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topic, Topics
+from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
@@ -76,6 +77,7 @@ class Broker:
         "bytes_out",
         "now",
         "groups",
+        "transactions",
         "coordinators",
     )
 
@@ -117,8 +119,12 @@ class Broker:
         self.bytes_out = 0
         self.now = now
         self.groups = GroupCoordinator(self, new_member_id)
+        self.transactions = TransactionCoordinator(self)
         # by FindCoordinator's types
-        self.coordinators: dict[int, Coordinator] = {GROUP_KEY: self.groups}
+        self.coordinators: dict[int, Coordinator] = {
+            GROUP_KEY: self.groups,
+            TRANSACTION_KEY: self.transactions,
+        }
 
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Something a fetch or a produce may wait for has happened to this partition."""

@@ -1,6 +1,8 @@
 """The table of contents: every API a broker answers. One line per API, one file per line."""
 
 from headrace.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     delete_groups,
     delete_records,
@@ -10,6 +12,8 @@ from headrace.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -19,6 +23,7 @@ from headrace.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -26,6 +31,8 @@ from headrace.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 HANDLERS = (
@@ -54,4 +61,11 @@ HANDLERS = (
     describe_groups.API,
     list_groups.API,
     delete_groups.API,
+    add_partitions_to_txn.API,
+    add_offsets_to_txn.API,
+    txn_offset_commit.API,
+    end_txn.API,
+    write_txn_markers.API,
+    describe_transactions.API,
+    list_transactions.API,
 )

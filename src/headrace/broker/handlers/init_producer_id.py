@@ -1,20 +1,29 @@
-"""InitProducerId, v0-5: an identity for an idempotent producer.
+"""InitProducerId, v0-5: an identity for an idempotent or transactional producer.
 
 A producer without a transactional id gets a fresh id with epoch 0; one that names its old id gets
 a new one too (KIP-360: the broker keeps no state of it). Ids come in blocks from the controller.
-v2 flexible. v3 producer id and epoch. v4, v5 new errors. Not done: transactional ids.
+One with a transactional id gets the id that belongs to it and the next epoch, which fences whoever
+had it before; a transaction that was left open is aborted first, the client comes again.
+v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE (KIP-890).
+Not done: two-phase commit (v6, KIP-939).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.broker.broker import Broker
-from headrace.protocol.errors import ErrorCode
+from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import init_producer_id as messages
 from headrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
+
+FIRST_VERSION_WITH_FENCED = 4
 
 
 def handle(
@@ -22,11 +31,13 @@ def handle(
 ) -> InitProducerIdResponse | Parked:
     refusal = fault_of(request, broker.values["transaction.max.timeout.ms"])
     if refusal is not None:
-        return InitProducerIdResponse(0, refusal, -1, -1)
-    answer: InitProducerIdResponse | Parked = broker.producer_ids.next(
-        lambda producer_id: InitProducerIdResponse(0, ErrorCode.NONE, producer_id, 0), call.now
-    )
-    return answer
+        return refused(refusal, call.version)
+    if request.transactional_id is None:
+        answer: InitProducerIdResponse | Parked = broker.producer_ids.next(
+            lambda producer_id: InitProducerIdResponse(0, ErrorCode.NONE, producer_id, 0), call.now
+        )
+        return answer
+    return for_transactions(broker, request.transactional_id, request, call)
 
 
 def fault_of(request: InitProducerIdRequest, longest_ms: int) -> ErrorCode | None:
@@ -36,8 +47,49 @@ def fault_of(request: InitProducerIdRequest, longest_ms: int) -> ErrorCode | Non
         return None
     if not 0 < request.transaction_timeout_ms <= longest_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    # No coordinator for transactions yet: the client must not believe it has one.
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
+
+
+def for_transactions(
+    broker: Broker, transactional_id: str, request: InitProducerIdRequest, call: Call
+) -> InitProducerIdResponse | Parked:
+    now, version = call.now, call.version
+    expected = None
+    if request.producer_id >= 0:
+        expected = Producer(request.producer_id, request.producer_epoch)
+
+    def ask(fresh_id: int) -> Any | Parked:
+        try:
+            return broker.transactions.ask(
+                transactional_id,
+                now,
+                TransactionMachine.init_producer,
+                transactional_id,
+                request.transaction_timeout_ms,
+                expected,
+                fresh_id,
+                now,
+            )
+        except KafkaError as refusal:
+            return refusal.code
+
+    def answer(found: Producer | ErrorCode) -> InitProducerIdResponse:
+        if isinstance(found, Producer):
+            return InitProducerIdResponse(0, ErrorCode.NONE, found.id, found.epoch)
+        return refused(found, version)
+
+    try:
+        found = broker.transactions.ask_with_fresh_id(transactional_id, now, ask)
+    except KafkaError as refusal:
+        return refused(refusal.code, version)
+    answered: InitProducerIdResponse | Parked = chain(broker.purgatory, found, answer)
+    return answered
+
+
+def refused(code: ErrorCode, version: int) -> InitProducerIdResponse:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(0, code, -1, -1)
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 6))

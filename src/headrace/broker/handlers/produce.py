@@ -5,11 +5,12 @@ even with an error: the connection is closed instead, as Apache Kafka does, so t
 looks the leader up again. acks=all answers when the high watermark has passed the records.
 v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible. v10 current leader
 (KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
-Not done: transactions, throttling.
+Batches of transactions are admitted in `broker/admission.py`. Not done: throttling.
 """
 
 from __future__ import annotations
 
+from headrace.broker.admission import admit_ahead, require_admitted
 from headrace.broker.broker import Broker
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -25,6 +26,7 @@ from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.chain import chain
 from headrace.storage.append_rules import RecordsRefused
 
 ALL = -1
@@ -41,6 +43,18 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
     acks = request.acks
     if acks not in (ALL, 0, 1):
         return refuse_all(request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
+    if request.transactional_id is not None and broker.durable and acks == ALL:
+        admitted = admit_ahead(broker, request, call)
+        if isinstance(admitted, Parked):
+            keep_records(request)
+            return chain(broker.purgatory, admitted, lambda _: append_all(broker, request, call))
+    return append_all(broker, request, call)
+
+
+def append_all(
+    broker: Broker, request: ProduceRequest, call: Call
+) -> ProduceResponse | Parked | None:
+    acks = request.acks
     wall_ms = call.now.wall_ms
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     responses: list[TopicProduceResponse] = []
@@ -59,7 +73,15 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
                 if topic is None:
                     raise unknown_topic(by_id)
                 leader = topic.leader(part.index)
-                require_kind(part.records, call.version)
+                if require_kind(part.records, call.version):
+                    require_admitted(
+                        broker,
+                        request.transactional_id,
+                        leader,
+                        part.records,
+                        call.version,
+                        call.now,
+                    )
                 base_offset, append_time = leader.append(
                     part.records, wall_ms, acks_all=acks == ALL
                 )
@@ -102,18 +124,24 @@ def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) ->
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
 
 
-def require_kind(records: Records, version: int) -> None:
-    """What the request must say before anybody looks at the batch itself."""
+def keep_records(request: ProduceRequest) -> None:
+    """The request waits: the buffer that its records lie in is used again."""
+    for data in request.topic_data:
+        for part in data.partition_data:
+            if part.records is not None:
+                part.records = memoryview(bytearray(part.records))
+
+
+def require_kind(records: Records, version: int) -> int:
+    """What the request must say before anybody looks at the batch itself; true: a transaction's."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
     if len(records) <= LOW_ATTRIBUTES_AT:
-        return
-    attributes = records[LOW_ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL:
-        # No coordinator for transactions yet: nobody can have been given a transactional id.
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return 0
+    attributes: int = records[LOW_ATTRIBUTES_AT]
     if version < FIRST_VERSION_WITH_ZSTD and attributes & COMPRESSION_MASK == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return attributes & TRANSACTIONAL
 
 
 def refused_records(

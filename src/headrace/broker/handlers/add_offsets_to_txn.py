@@ -1,0 +1,47 @@
+"""AddOffsetsToTxn, v0-4: the offsets of a group become part of a transaction.
+
+What is added is the group's partition of `__consumer_offsets`. v1 throttle time. v2
+PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it:
+TxnOffsetCommit v5 adds for them.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.admission import offsets_partition
+from headrace.broker.broker import Broker
+from headrace.coordination.transaction.machine import Producer
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import add_offsets_to_txn as messages
+from headrace.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
+
+FIRST_VERSION_WITH_FENCED = 2
+
+
+def handle(
+    broker: Broker, request: AddOffsetsToTxnRequest, call: Call
+) -> AddOffsetsToTxnResponse | Parked:
+    try:
+        found = broker.transactions.add_partitions(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            frozenset([offsets_partition(broker, request.group_id)]),
+            0,
+            call.now,
+        )
+    except KafkaError as refusal:
+        code = refusal.code
+        if code == ErrorCode.PRODUCER_FENCED and call.version < FIRST_VERSION_WITH_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return AddOffsetsToTxnResponse(0, code)
+    answer: AddOffsetsToTxnResponse | Parked = chain(
+        broker.purgatory, found, lambda code: AddOffsetsToTxnResponse(0, code)
+    )
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 5))

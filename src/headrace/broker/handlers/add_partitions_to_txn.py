@@ -1,0 +1,142 @@
+"""AddPartitionsToTxn, v0-5: partitions become part of a transaction before they are written to.
+
+All of a transaction's partitions are taken or none. v1 throttle time. v2 PRODUCER_FENCED. v3
+flexible. v4 from brokers only: many transactions, and asking without adding (KIP-890). v5
+TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it: Produce v12 adds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import OFFSETS_TOPIC
+from headrace.broker.transactions import STATE_TOPIC
+from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.coordination.transaction.transaction import Partition
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import add_partitions_to_txn as messages
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain, one_after_the_other
+
+FIRST_VERSION_WITH_FENCED = 2
+FIRST_VERSION_OF_BROKERS = 4
+
+Codes = dict[Partition, ErrorCode]
+
+
+def handle(
+    broker: Broker, request: AddPartitionsToTxnRequest, call: Call
+) -> AddPartitionsToTxnResponse | Parked:
+    if call.version >= FIRST_VERSION_OF_BROKERS:
+        transactions = request.transactions
+    else:
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                False,
+                request.v3_and_below_topics,
+            )
+        ]
+
+    def finish(results: list[list[AddPartitionsToTxnTopicResult]]) -> AddPartitionsToTxnResponse:
+        if call.version < FIRST_VERSION_OF_BROKERS:
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(wanted.transactional_id, found)
+                for wanted, found in zip(transactions, results, strict=True)
+            ]
+        )
+
+    tasks: list[Callable[[], Any | Parked]] = [
+        lambda wanted=wanted: decide(broker, wanted, call)  # type: ignore[misc]
+        for wanted in transactions
+    ]
+    answer: AddPartitionsToTxnResponse | Parked = one_after_the_other(
+        broker.purgatory, tasks, finish
+    )
+    return answer
+
+
+def decide(
+    broker: Broker, wanted: AddPartitionsToTxnTransaction, call: Call
+) -> list[AddPartitionsToTxnTopicResult] | Parked:
+    partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
+    refused = faults_of(broker, partitions, call.version)
+    if refused:
+        codes = {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+        return by_topic(codes)
+    try:
+        found = ask(broker, wanted, frozenset(partitions), call)
+    except KafkaError as refusal:
+        code = refusal.code
+        if code == ErrorCode.PRODUCER_FENCED and call.version < FIRST_VERSION_WITH_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return by_topic(dict.fromkeys(partitions, code))
+
+    def answer(found: ErrorCode | Codes) -> list[AddPartitionsToTxnTopicResult]:
+        if isinstance(found, dict):
+            return by_topic({each: found[each] for each in partitions})
+        return by_topic(dict.fromkeys(partitions, found))
+
+    answered: list[AddPartitionsToTxnTopicResult] | Parked = chain(broker.purgatory, found, answer)
+    return answered
+
+
+def ask(
+    broker: Broker,
+    wanted: AddPartitionsToTxnTransaction,
+    partitions: frozenset[Partition],
+    call: Call,
+) -> Any | Parked:
+    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    if not wanted.verify_only:
+        client_version = 2 if call.version >= FIRST_VERSION_OF_BROKERS else 0
+        return broker.transactions.add_partitions(
+            wanted.transactional_id, producer, partitions, client_version, call.now
+        )
+    if not wanted.transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return broker.transactions.ask(
+        wanted.transactional_id,
+        call.now,
+        TransactionMachine.verify,
+        wanted.transactional_id,
+        producer,
+        partitions,
+    )
+
+
+def faults_of(broker: Broker, partitions: list[Partition], version: int) -> Codes:
+    refused: Codes = {}
+    for topic, index in partitions:
+        if version < FIRST_VERSION_OF_BROKERS and topic in (OFFSETS_TOPIC, STATE_TOPIC):
+            refused[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            continue
+        known = broker.image.topics.get(topic)
+        if known is None or not 0 <= index < len(known.partitions):
+            refused[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
+
+
+def by_topic(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for (topic, index), code in codes.items():
+        found = topics.setdefault(topic, AddPartitionsToTxnTopicResult(topic))
+        found.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, code))
+    return list(topics.values())
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

@@ -1,0 +1,65 @@
+"""EndTxn, v0-5: commit or abort.
+
+The answer leaves when the decision is recorded; the markers follow, on a node whose appends commit
+at once before the answer does. v1 throttle time. v2 PRODUCER_FENCED. v3 flexible. v4
+TRANSACTION_ABORTABLE. v5 the producer gets a new epoch with each end (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.broker.broker import Broker
+from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import end_txn as messages
+from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
+
+FIRST_VERSION_WITH_FENCED = 2
+FIRST_VERSION_THAT_BUMPS = 5
+
+
+def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | Parked:
+    now, version = call.now, call.version
+    client_version = 2 if version >= FIRST_VERSION_THAT_BUMPS else 0
+    if not request.transactional_id:
+        return refused(ErrorCode.INVALID_REQUEST, version)
+
+    def ask(fresh_id: int) -> Any | Parked:
+        try:
+            return broker.transactions.ask(
+                request.transactional_id,
+                now,
+                TransactionMachine.end,
+                request.transactional_id,
+                Producer(request.producer_id, request.producer_epoch),
+                request.committed,
+                client_version,
+                fresh_id,
+                now,
+            )
+        except KafkaError as refusal:
+            return refusal.code
+
+    def answer(found: Producer | ErrorCode) -> EndTxnResponse:
+        if isinstance(found, Producer):
+            return EndTxnResponse(0, ErrorCode.NONE, found.id, found.epoch)
+        return refused(found, version)
+
+    try:
+        found = broker.transactions.ask_with_fresh_id(request.transactional_id, now, ask)
+    except KafkaError as refusal:
+        return refused(refusal.code, version)
+    answered: EndTxnResponse | Parked = chain(broker.purgatory, found, answer)
+    return answered
+
+
+def refused(code: ErrorCode, version: int) -> EndTxnResponse:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(0, code)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

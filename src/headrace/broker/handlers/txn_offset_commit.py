@@ -1,0 +1,116 @@
+"""TxnOffsetCommit, v0-5: a group's place in partitions, which counts when the transaction commits.
+
+The offsets lie in the group's log as records of the producer's transaction; until its marker comes
+they are pending. A member that was fenced by its group is refused by its generation (KIP-447).
+v1 throttle time. v2 leader epoch. v3 flexible, member and generation. v4 TRANSACTION_ABORTABLE. v5
+adds the group's partition to the transaction itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.broker.admission import admit_offsets
+from headrace.broker.broker import Broker
+from headrace.broker.groups import require_group_id
+from headrace.coordination.group.machine import Commit
+from headrace.coordination.group.transactional_offsets import commit_in_transaction
+from headrace.coordination.transaction.machine import Producer
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import txn_offset_commit as messages
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
+
+FIRST_VERSION_THAT_ADDS = 5
+
+
+def handle(
+    broker: Broker, request: TxnOffsetCommitRequest, call: Call
+) -> TxnOffsetCommitResponse | Parked:
+    response, commits, accepted = read(broker, request, call.now.wall_ms)
+    if not accepted:
+        return response
+    producer = Producer(request.producer_id, request.producer_epoch)
+
+    def refuse(code: ErrorCode) -> TxnOffsetCommitResponse:
+        for answer in accepted:
+            answer.error_code = code
+        return response
+
+    def commit(admitted: ErrorCode) -> TxnOffsetCommitResponse | Parked:
+        if admitted != ErrorCode.NONE:
+            return refuse(admitted)
+        try:
+            answered: TxnOffsetCommitResponse | Parked = broker.groups.ask(
+                request.group_id,
+                call.now,
+                commit_in_transaction,
+                request,
+                producer,
+                commits,
+                response,
+                call.now,
+            )
+        except KafkaError as refusal:
+            return refuse(refusal.code)
+        return answered
+
+    try:
+        require_group_id(request.group_id)
+        admitted: Any = admit_offsets(
+            broker,
+            request.transactional_id,
+            producer,
+            request.group_id,
+            adds=call.version >= FIRST_VERSION_THAT_ADDS,
+            now=call.now,
+        )
+    except KafkaError as refusal:
+        return refuse(refusal.code)
+    later: TxnOffsetCommitResponse | Parked = chain(broker.purgatory, admitted, commit)
+    return later
+
+
+def read(
+    broker: Broker, request: TxnOffsetCommitRequest, wall_ms: int
+) -> tuple[TxnOffsetCommitResponse, list[Commit], list[TxnOffsetCommitResponsePartition]]:
+    """The answer with what is refused at once, what is to be committed, and its answers."""
+    longest = broker.groups.settings().offset_metadata_max_bytes
+    response = TxnOffsetCommitResponse()
+    commits: list[Commit] = []
+    accepted: list[TxnOffsetCommitResponsePartition] = []
+    for wanted in request.topics:
+        topic = broker.image.topics.get(wanted.name)
+        answers = []
+        for part in wanted.partitions:
+            answer = TxnOffsetCommitResponsePartition(part.partition_index, ErrorCode.NONE)
+            answers.append(answer)
+            metadata = part.committed_metadata or ""
+            if topic is None or not 0 <= part.partition_index < len(topic.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            accepted.append(answer)
+            if len(metadata) > longest:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            value = OffsetCommitValue(
+                part.committed_offset,
+                part.committed_leader_epoch,
+                metadata,
+                wall_ms,
+                -1,
+                topic.id,
+            )
+            commits.append((topic.name, part.partition_index, value))
+        response.topics.append(TxnOffsetCommitResponseTopic(wanted.name, answers))
+    return response, commits, accepted
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 6))

@@ -1,0 +1,83 @@
+"""WriteTxnMarkers, v1-2: a coordinator ends transactions in the partitions of this broker.
+
+On this node the coordinator does so without it; it serves other brokers' coordinators and
+`headrace transactions abort`, which ends a transaction that its coordinator has forgotten.
+v2 the transaction's version: from 2 on a marker must raise the epoch (KIP-890).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.coordination.transaction.transaction import BUMPS_EPOCH
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import write_txn_markers as messages
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Api, Call, Parked
+
+# As long as Apache Kafka waits for its replicas here (request.timeout.ms).
+WAIT_MS = 30_000
+
+Written = list[tuple[PartitionLeader, int]]
+
+
+def handle(
+    broker: Broker, request: WriteTxnMarkersRequest, call: Call
+) -> WriteTxnMarkersResponse | Parked:
+    written: Written = []
+    results: dict[int, WritableTxnMarkerResult] = {}
+    for marker in request.markers:
+        result = results.setdefault(marker.producer_id, WritableTxnMarkerResult(marker.producer_id))
+        for topic in marker.topics:
+            found = WritableTxnMarkerTopicResult(topic.name)
+            result.topics.append(found)
+            for index in topic.partition_indexes:
+                code = write(broker, marker, topic.name, index, call.now.wall_ms, written)
+                found.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+    response = WriteTxnMarkersResponse(list(results.values()))
+    late = [each for each in written if each[0].high_watermark < each[1]]
+    if not late:
+        return response
+
+    def attempt(expired: bool) -> WriteTxnMarkersResponse | None:
+        if all(leader.high_watermark >= offset for leader, offset in late):
+            return response
+        return response if expired else None
+
+    deadline_ms = call.now.monotonic_ms + WAIT_MS
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _ in late])
+
+
+def write(
+    broker: Broker,
+    marker: WritableTxnMarker,
+    topic: str,
+    index: int,
+    wall_ms: int,
+    written: Written,
+) -> ErrorCode:
+    try:
+        leader = broker.topics.leader(topic, index)
+        end_offset = leader.append_marker(
+            wall_ms,
+            commit=marker.transaction_result,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            bumps_epoch=marker.transaction_version >= BUMPS_EPOCH,
+        )
+    except KafkaError as refusal:
+        return refusal.code
+    broker.coordinator_appended(leader)
+    written.append((leader, end_offset))
+    return ErrorCode.NONE
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 3))

@@ -1,0 +1,72 @@
+"""Requests that wait more than once: for a producer id, then for a log, then for another.
+
+`chain` goes on with what a first wait brought; what it goes on with may wait again. A request that
+did not wait goes on at once, so that a node whose appends commit at once never comes here twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.serving.api import Parked
+from headrace.serving.purgatory import Purgatory
+
+
+class Step:
+    """The second wait, as the first one sees it."""
+
+    __slots__ = ("inner", "answer", "waiting")
+
+    def __init__(self) -> None:
+        self.inner: Parked | None = None
+        self.answer: Any = None
+        self.waiting: dict[Parked, None] = {}
+
+
+def chain(
+    purgatory: Purgatory, first: Any | Parked, go_on: Callable[[Any], Any | Parked]
+) -> Any | Parked:
+    """What `go_on` makes of the answer of `first`, now or later."""
+    if not isinstance(first, Parked):
+        return go_on(first)
+    step = Step()
+    attempt_first = first.attempt
+
+    def attempt(expired: bool) -> Any | None:
+        if step.inner is None:
+            found = attempt_first(expired)
+            if found is None:
+                return None
+            after = go_on(found)
+            if not isinstance(after, Parked):
+                return after
+            step.inner = after
+            after.complete = complete
+            purgatory.park(after)
+        if step.answer is None and expired:
+            return step.inner.attempt(True)
+        return step.answer
+
+    def complete(answer: Any) -> None:
+        step.answer = answer
+        purgatory.wake(step)
+
+    first.attempt = attempt
+    first.hangs_on.append(step)
+    return first
+
+
+def one_after_the_other(
+    purgatory: Purgatory,
+    tasks: list[Callable[[], Any | Parked]],
+    finish: Callable[[list[Any]], Any],
+) -> Any | Parked:
+    """Each task begins when the one before has its answer; then all the answers."""
+
+    def go_on(answers: list[Any]) -> Any | Parked:
+        if len(answers) == len(tasks):
+            return finish(answers)
+        return chain(purgatory, tasks[len(answers)](), lambda found: go_on([*answers, found]))
+
+    return go_on([])

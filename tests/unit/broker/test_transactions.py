@@ -1,0 +1,369 @@
+"""Transactions, told to a whole node: what is committed is seen, nothing else ever is."""
+
+import pytest
+
+from headrace.protocol.errors import ErrorCode
+from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
+
+NONE = ErrorCode.NONE
+FENCED = ErrorCode.PRODUCER_FENCED
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+INVALID_STATE = ErrorCode.INVALID_TXN_STATE
+INVALID_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = TransactionBench(tmp_path / "data")
+    bench.create("orders", 2)
+    return bench
+
+
+@pytest.fixture(params=["before KIP-890", "since KIP-890"])
+def producer(request, bench):
+    return bench.producer(bumps=request.param.startswith("since"))
+
+
+def begin(producer, *partitions):
+    if not producer.bumps:
+        codes = producer.add(*partitions)
+        assert set(codes) <= {NONE}
+
+
+def test_what_is_committed_is_seen_and_what_is_aborted_is_not(bench, producer):
+    begin(producer, ("orders", 0), ("orders", 1))
+    assert producer.send("orders", "a", "b") == NONE
+    assert producer.send("orders", "c", partition=1) == NONE
+    assert bench.committed("orders") == bench.committed("orders", partition=1) == []
+    assert producer.commit() == NONE
+    assert bench.committed("orders") == ["a", "b"]
+    assert bench.committed("orders", partition=1) == ["c"]
+    begin(producer, ("orders", 0))
+    assert producer.send("orders", "d") == NONE
+    assert producer.abort() == NONE
+    bench.produce("orders", "plain")
+    assert bench.committed("orders") == ["a", "b", "plain"]
+    assert bench.end_offset("orders") == bench.end_offset("orders", committed=True) == 6
+
+
+def test_an_open_transaction_holds_back_what_comes_after_it(bench, producer):
+    begin(producer, ("orders", 0))
+    producer.send("orders", "open")
+    bench.produce("orders", "plain")
+    assert bench.committed("orders") == []
+    assert bench.end_offset("orders", committed=True) == 0
+    assert bench.end_offset("orders") == 2
+    producer.commit()
+    assert bench.committed("orders") == ["open", "plain"]
+
+
+def test_each_end_gives_a_new_epoch_since_kip_890(bench):
+    producer = bench.producer()
+    epochs = [producer.epoch]
+    for commit in (True, False, True):
+        producer.send("orders", "x")
+        assert producer.end(commit) == NONE
+        epochs.append(producer.epoch)
+    assert epochs == [0, 1, 2, 3]
+    assert bench.describe("t").transaction_state == "CompleteCommit"
+
+
+def test_a_late_message_of_an_old_transaction_lands_nowhere(bench):
+    producer = bench.producer()
+    producer.send("orders", "first")
+    old_epoch = producer.epoch
+    producer.commit()
+    assert producer.send("orders", "second") == NONE
+    for version in (9, 10, 11, 12):
+        late = producer.send(
+            "orders", "late", version=version, producer_epoch=old_epoch, sequence=1
+        )
+        assert late == INVALID_EPOCH
+    # Nor where the old transaction never was.
+    assert (
+        producer.send("orders", "late", partition=1, producer_epoch=old_epoch, sequence=0)
+        == INVALID_EPOCH
+    )
+    producer.commit()
+    assert bench.committed("orders") == ["first", "second"]
+
+
+def test_a_partition_that_was_not_added_refuses(bench):
+    producer = bench.producer(bumps=False)
+    assert producer.send("orders", "x") == INVALID_STATE
+    assert producer.send("orders", "x", version=11) == ErrorCode.TRANSACTION_ABORTABLE
+    producer.add(("orders", 1))
+    assert producer.send("orders", "x") == INVALID_STATE
+    assert producer.send("orders", "x", partition=1) == NONE
+    producer.commit()
+    # The marker closed the door.
+    assert producer.send("orders", "x", partition=1) == INVALID_STATE
+
+
+def test_a_transaction_needs_its_id_and_takes_no_plain_records(bench, producer):
+    begin(producer, ("orders", 0))
+    producer.send("orders", "x")
+    assert producer.send("orders", "y", is_transactional=False) == INVALID_STATE
+    nameless = TransactionalProducer(bench, None)
+    nameless.id, nameless.epoch = producer.id, producer.epoch
+    assert nameless.send("orders", "x") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_the_first_record_of_a_transaction_has_sequence_zero(bench):
+    producer = bench.producer()
+    code = producer.send("orders", "x", sequence=3)
+    assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_producer_fences_the_old_one_and_aborts_its_work(bench, producer):
+    begin(producer, ("orders", 0))
+    producer.send("orders", "lost")
+    new = TransactionalProducer(bench, "t", bumps=producer.bumps)
+    assert new.init() == CONCURRENT
+    assert new.init() == NONE
+    assert new.id == producer.id
+    assert new.epoch > producer.epoch
+    assert producer.commit() == FENCED
+    assert producer.send("orders", "zombie") == INVALID_EPOCH
+    assert producer.init(expected=True) == FENCED
+    assert producer.init(expected=True, version=3) == INVALID_EPOCH
+    begin(new, ("orders", 0))
+    assert new.send("orders", "new") == NONE
+    new.commit()
+    assert bench.committed("orders") == ["new"]
+
+
+def test_an_old_producer_may_ask_for_the_next_epoch_and_ask_again(bench):
+    producer = bench.producer()
+    first = producer.epoch
+    assert producer.init(expected=True) == NONE
+    assert producer.epoch == first + 1
+    producer.epoch = first  # the answer was lost
+    assert producer.init(expected=True) == NONE
+    assert producer.epoch == first + 1
+
+
+def test_the_same_end_twice_is_told_from_the_next_one(bench):
+    producer = bench.producer()
+    producer.send("orders", "x")
+    before = producer.epoch
+    producer.commit()
+    after = producer.epoch
+    producer.epoch = before
+    assert producer.commit() == NONE
+    assert producer.epoch == after
+    producer.epoch = before
+    assert producer.abort() == INVALID_STATE
+    producer.epoch = after
+    assert producer.commit() == INVALID_STATE  # nothing was begun
+    assert producer.abort() == NONE  # which may be aborted all the same
+    assert producer.epoch == after + 1
+
+
+def test_what_is_not_known_is_refused(bench):
+    stranger = TransactionalProducer(bench, "nobody", bumps=False)
+    stranger.id, stranger.epoch = 5, 0
+    unmapped = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert stranger.add(("orders", 0)) == [unmapped]
+    assert stranger.commit() == unmapped
+    assert stranger.add_offsets("g") == unmapped
+    assert bench.describe("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    producer = bench.producer(bumps=False)
+    assert producer.add(("orders", 0), ("orders", 7), ("nothing", 0)) == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert producer.add(("__consumer_offsets", 0)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    producer.id += 1
+    assert producer.add(("orders", 0)) == [unmapped]
+
+
+def test_a_forgotten_transaction_is_aborted(bench):
+    producer = bench.producer(timeout_ms=30_000)
+    producer.send("orders", "forgotten")
+    bench.advance(29_000)
+    assert bench.list() == {"t": "Ongoing"}
+    bench.advance(20_000)
+    assert bench.list() == {"t": "CompleteAbort"}
+    bench.produce("orders", "plain")
+    assert bench.committed("orders") == ["plain"]
+    assert producer.commit() == FENCED
+    assert producer.send("orders", "late") == INVALID_EPOCH
+
+
+def test_an_unused_id_is_forgotten(tmp_path):
+    bench = TransactionBench(
+        tmp_path / "data",
+        transactional_id_expiration_ms=100_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=10_000,
+    )
+    bench.producer("t")
+    bench.advance(60_000)
+    assert bench.list() == {"t": "Empty"}
+    bench.advance(60_000)
+    assert bench.list() == {}
+
+
+def test_listing_can_be_narrowed(bench):
+    bench.producer("idle")
+    busy = bench.producer("busy")
+    busy.send("orders", "x")
+    bench.advance(5_000)
+    assert bench.list() == {"idle": "Empty", "busy": "Ongoing"}
+    assert bench.list(state_filters=["Ongoing", "Nonsense"]) == {"busy": "Ongoing"}
+    assert bench.list(producer_id_filters=[busy.id]) == {"busy": "Ongoing"}
+    assert "busy" in bench.list(duration_filter=4_000)
+    assert "busy" not in bench.list(duration_filter=6_000)
+    found = bench.describe("busy")
+    assert (found.producer_id, found.producer_epoch) == (busy.id, busy.epoch)
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", [0])]
+
+
+def test_offsets_of_a_transaction_count_when_it_commits(bench, producer):
+    if not producer.bumps:
+        assert producer.add_offsets("g") == NONE
+    assert producer.commit_offset("g", "orders", 7) == NONE
+    assert bench.offset_of("g", "orders") == (-1, NONE)
+    unstable = bench.offset_of("g", "orders", require_stable=True)
+    assert unstable == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    producer.commit()
+    assert bench.offset_of("g", "orders", require_stable=True) == (7, NONE)
+    if not producer.bumps:
+        assert producer.add_offsets("g") == NONE
+    producer.commit_offset("g", "orders", 9)
+    producer.abort()
+    assert bench.offset_of("g", "orders", require_stable=True) == (7, NONE)
+
+
+def test_offsets_need_a_transaction_and_a_member_its_generation(bench):
+    producer = bench.producer(bumps=False)
+    assert producer.commit_offset("g", "orders", 7) == INVALID_STATE
+    assert producer.add_offsets("g") == NONE
+    assert producer.commit_offset("g", "orders", 7, generation=3) == ErrorCode.ILLEGAL_GENERATION
+    assert producer.commit_offset("g", "nothing", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.commit_offset("g", "orders", 7) == NONE
+    producer.epoch -= 1
+    assert producer.commit_offset("g", "orders", 8) == INVALID_EPOCH
+
+
+def test_a_hanging_transaction_can_be_ended_by_hand(bench):
+    """As kafka-transactions and `headrace transactions abort` do it."""
+    producer = bench.producer()
+    producer.send("orders", "hanging")
+    bench.produce("orders", "behind")
+    assert bench.write_marker("orders", producer.id, producer.epoch) == NONE
+    assert bench.committed("orders") == ["behind"]
+    assert bench.write_marker("nothing", producer.id, 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.write_marker("orders", producer.id, -1) == INVALID_EPOCH
+    fenced = bench.write_marker("orders", producer.id, producer.epoch, coordinator_epoch=-1)
+    assert fenced == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_restart_changes_nothing(tmp_path, clean):
+    bench = TransactionBench(tmp_path / "data")
+    bench.create("orders")
+    committed, aborted, opened = (bench.producer(name) for name in ("c", "a", "o"))
+    committed.send("orders", "committed")
+    aborted.send("orders", "aborted")
+    opened.send("orders", "open")
+    committed.commit_offset("g", "orders", 3)
+    opened.commit_offset("g", "orders", 4)
+    committed.commit()
+    aborted.abort()
+    if clean:
+        bench.stop()
+    again = TransactionBench(tmp_path / "data")
+    assert again.list() == {"c": "CompleteCommit", "a": "CompleteAbort", "o": "Ongoing"}
+    assert again.committed("orders") == ["committed"]
+    assert again.offset_of("g", "orders") == (3, NONE)
+    for producer in (committed, aborted, opened):
+        producer.bench = again
+    assert opened.send("orders", "more") == NONE
+    assert opened.commit() == NONE
+    assert committed.send("orders", "next") == NONE
+    assert committed.commit() == NONE
+    assert again.committed("orders") == ["committed", "open", "more", "next"]
+    assert again.offset_of("g", "orders") == (4, NONE)
+
+
+def test_markers_that_were_not_written_are_written_after_a_restart(tmp_path, monkeypatch):
+    from headrace.broker.transactions import TransactionCoordinator
+
+    bench = TransactionBench(tmp_path / "data")
+    bench.create("orders")
+    producer = bench.producer()
+    producer.send("orders", "x")
+    monkeypatch.setattr(TransactionCoordinator, "_finish_prepared", lambda self, shard: None)
+    assert producer.commit() == NONE
+    assert bench.list() == {"t": "PrepareCommit"}
+    assert bench.committed("orders") == []
+    monkeypatch.undo()
+    again = TransactionBench(tmp_path / "data")  # killed between decision and markers
+    assert again.list() == {"t": "CompleteCommit"}
+    assert again.committed("orders") == ["x"]
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(bench):
+    from headrace.protocol.messages import delete_topics
+
+    producer = bench.producer()
+    producer.send("orders", "x")
+    bench.create("other")
+    producer.send("other", "y")
+    request = delete_topics.DeleteTopicsRequest([], ["orders"], 1000)
+    bench.ask(delete_topics, request, version=5)
+    assert producer.commit() == NONE
+    assert bench.list() == {"t": "CompleteCommit"}
+    assert bench.committed("other") == ["y"]
+
+
+def test_a_producer_that_has_used_up_its_epochs_gets_another_id(bench):
+    producer = bench.producer()
+    machine = bench.node.broker.transactions.machine_of("t", bench.now)
+    machine.transactions["t"].epoch = producer.epoch = 32766
+    producer.send("orders", "x")
+    before = producer.id
+    assert producer.commit() == NONE
+    assert (producer.id, producer.epoch) != (before, 32767)
+    assert producer.epoch == 0
+    after = producer.id
+    producer.id, producer.epoch = before, 32766
+    assert producer.commit() == NONE  # the answer was lost
+    assert (producer.id, producer.epoch) == (after, 0)
+    assert producer.send("orders", "y") == NONE
+    assert producer.commit() == NONE
+    assert bench.committed("orders") == ["x", "y"]
+
+
+def test_with_durability_disk_every_step_waits_for_the_disk(tmp_path):
+    bench = TransactionBench(tmp_path / "data", headrace_durability="disk")
+    bench.create("orders", 2)
+    bench.create("input")
+    producer = bench.producer()
+    for round_number in range(3):
+        assert producer.send("orders", f"a{round_number}") == NONE
+        assert producer.send("orders", f"b{round_number}") == NONE
+        assert producer.send("orders", f"c{round_number}", partition=1) == NONE
+        assert producer.commit_offset("g", "input", round_number) == NONE
+        assert producer.commit() == NONE
+    assert bench.committed("orders") == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert bench.committed("orders", partition=1) == ["c0", "c1", "c2"]
+    assert bench.offset_of("g", "input", require_stable=True) == (2, NONE)
+
+
+def test_with_durability_disk_nothing_is_written_ahead_of_the_coordinator(tmp_path):
+    from tests.unit.broker.bench import PARKED
+
+    bench = TransactionBench(tmp_path / "data", headrace_durability="disk")
+    bench.create("orders")
+    producer = bench.producer()
+    bench.flushes_wait = True
+    session = bench.connect()
+    assert producer.send("orders", "x", session=session) == PARKED
+    assert bench.node.broker.topics.leader("orders", 0).log.end_offset == 0
+    bench.flushes_wait = False
+    bench.settle()
+    assert bench.node.broker.topics.leader("orders", 0).log.end_offset == 1
+    assert session.outbox
