@@ -23,6 +23,7 @@ from tests.conformance.stories import (
     restarts,
     sequences,
     topics,
+    transactions,
 )
 
 MODULES = (
@@ -44,6 +45,7 @@ MODULES = (
     log_dirs,
     group_offsets,
     group_members,
+    transactions,
     restarts,
 )
 

@@ -1,10 +1,15 @@
-"""DescribeConfigs 1-4, AlterConfigs 0-2 and IncrementalAlterConfigs 0-1."""
+"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1, ListConfigResources 0-1."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
+from headrace.protocol.messages import (
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -199,6 +204,15 @@ def whole_replacement(stage: Stage) -> None:
         stage.ask(f"v{version} in the end", describe_configs, 4, describe(TOPIC, name))
 
 
+def resources_with_settings(stage: Stage) -> None:
+    stage.topic("listed")
+    for version in list_config_resources.VERSIONS:
+        for kinds in ([], [GROUP], [BROKER], [99], [GROUP, METRICS]):
+            request = list_config_resources.ListConfigResourcesRequest(kinds)
+            line = f"v{version} {kinds}"
+            stage.ask(line, list_config_resources, version, request)
+
+
 def wait_for(stage: Stage, name: str, key: str, value: str, *, kind: int = TOPIC) -> None:
     """A broker learns of a change from its metadata log, a moment after the answer."""
 
@@ -217,4 +231,5 @@ STORIES = (
     several_resources,
     changes_to_the_broker,
     whole_replacement,
+    resources_with_settings,
 )
