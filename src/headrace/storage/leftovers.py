@@ -10,6 +10,7 @@ from headrace.storage.segment import DELETED
 CLEANED = ".cleaned"
 SWAP = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+FILE_SUFFIXES = (".log", *INDEX_SUFFIXES)  # in the order in which they are renamed
 
 
 def finish_interrupted_work(
@@ -47,11 +48,15 @@ def _replaced_by(
     if not logs:
         return []
     lowest = min(offset_of(name) for name in logs)
-    highest = max(next_offset_of_swap(offset_of(name), name) for name in logs)
+    # Also of a segment in which nothing is left the old files go: a `.txnindex` that stayed would
+    # make readers believe that records of its producers are aborted.
+    highest = max(
+        max(next_offset_of_swap(offset_of(name), name), offset_of(name) + 1) for name in logs
+    )
     return [
         name
         for name in names
-        if name.endswith((".log", *INDEX_SUFFIXES)) and lowest <= offset_of(name) < highest
+        if name.endswith(FILE_SUFFIXES) and lowest <= offset_of(name) < highest
     ]
 
 

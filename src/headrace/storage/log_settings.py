@@ -53,6 +53,9 @@ class LogSettings:
     def __post_init__(self) -> None:
         self.stamps_append_time = self.timestamp_type == LOG_APPEND_TIME
         self.needs_keys = "compact" in self.cleanup_policy
+        if self.needs_keys:
+            # The active segment is never compacted, so it must end in time (KIP-354).
+            self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.takes_batches_as_they_are = (
             not self.stamps_append_time
             and not self.needs_keys

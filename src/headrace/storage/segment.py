@@ -109,11 +109,13 @@ class Segment:
         settings: LogSettings,
         *,
         wall_ms: int,
+        suffix: str = "",
     ) -> Segment:
-        """A segment that is there already; nothing is read but the length of its log."""
+        """A segment that is there already; nothing is read but the length of its log.
+        `suffix`: what its files have to their names yet."""
         jitter_ms = jitter(folder, base_offset, settings)
         segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
-        segment.size = open_files.disk.size(segment.path)
+        segment.size = open_files.disk.size(segment.path + suffix)
         return segment
 
     # --- files
@@ -259,6 +261,15 @@ class Segment:
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self._open_files.disk.modified_ms(self.path)
+
+    def first_timestamp(self) -> int:
+        """Of the first batch; -1 if there is none."""
+        if self.ages_from in (NEVER, BY_CLOCK):
+            first = next(self.headers(), None)
+            if first is None:
+                return NO_TIMESTAMP
+            self.remember_first_batch(first.max_timestamp)
+        return NO_TIMESTAMP if self.ages_from == BY_CLOCK else self.ages_from + self.jitter_ms
 
     # --- batches
 

@@ -45,5 +45,14 @@ class SegmentList:
         del self.items[first:last], self.bases[first:last]
         return taken
 
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Put one segment in the place of neighbours; False if they are not all there any more."""
+        first = self.number_at(old[0].base_offset)
+        if self.items[first : first + len(old)] != old:
+            return False
+        self.items[first : first + len(old)] = [new]
+        self.bases[first : first + len(old)] = [new.base_offset]
+        return True
+
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.items)

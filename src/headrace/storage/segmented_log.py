@@ -14,10 +14,11 @@ from headrace.environment import File
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage import retention
 from headrace.storage.flush import Flush, Unflushed
+from headrace.storage.leftovers import CLEANED, FILE_SUFFIXES, SWAP
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import LoadedLog, Loader, reload_producers
-from headrace.storage.segment import Segment
+from headrace.storage.segment import Segment, file_name
 from headrace.storage.segment_list import SegmentList
 
 LogList = list[Any]  # of logs; a list of a subclass must fit
@@ -282,6 +283,46 @@ class SegmentedLog:
             self.roll(wall_ms=wall_ms)
         self.delete_records_before(self.segments.bases[count])
         return self._remove_segments(0, count)
+
+    def swap_in(self, old: list[Segment], *, wall_ms: int) -> list[str] | None:
+        """Put the `.cleaned` segment that was made of these in their place; answers the files to
+        remove after a while. None, and nothing is changed, if the log has them no more.
+
+        The order of the renames is Apache Kafka's: whatever happens in between, the next start
+        finds either all old files or a whole `.swap` that takes their place (`leftovers.py`).
+        """
+        assert self.active not in old, "the active segment is never compacted"
+        if self._closed:
+            return None
+        disk = self._open_files.disk
+        base = old[0].base_offset
+        names = [f"{self.folder}/{file_name(base, suffix)}" for suffix in FILE_SUFFIXES]
+        names = [name for name in names if disk.exists(name + CLEANED)]
+        try:
+            segment = Segment.load(
+                self._open_files, self.folder, base, self.settings, wall_ms=wall_ms, suffix=CLEANED
+            )
+            if not self.segments.replace(old, segment):
+                for name in names:
+                    disk.remove(name + CLEANED)
+                return None
+            return self._rename_swapped(names, old)
+        except OSError as problem:
+            self._reload_after(problem)
+
+    def _rename_swapped(self, names: list[str], old: list[Segment]) -> list[str]:
+        disk = self._open_files.disk
+        for name in names:
+            disk.rename(name + CLEANED, name + SWAP)
+        removed = []
+        for replaced in old:
+            removed += replaced.mark_deleted()
+            if replaced is not old[0]:
+                removed += self.producers.mark_snapshot_deleted(replaced.base_offset)
+        for name in names:
+            disk.rename(name + SWAP, name)
+        self._names_are_new()
+        return removed
 
     # --- flush and close
 

@@ -24,7 +24,7 @@ def first_not_before(segments: list[Segment], timestamp_ms: int, start_offset: i
                 found = _first_record(segment, batch, timestamp_ms, start_offset)
                 if found is not None:
                     return found
-        return None
+        # A batch that compaction emptied keeps its timestamp: the next segment may have a record.
     return None
 
 

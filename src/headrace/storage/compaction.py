@@ -1,0 +1,409 @@
+"""Compaction of one log: closed segments in, segments with the last record of each key out.
+
+Two passes. The first notes the last offset of every key in the dirty part, as far as memory goes.
+The second copies all segments up to there into `.cleaned` files, several small ones into one, and
+leaves out records that a later one replaces, tombstones whose time is over, and what belongs to
+aborted transactions. Offsets never change. As in Apache Kafka the last batch of every producer
+(its sequence) and the last batch before what may not be cleaned (where the log has got to) stay,
+emptied if need be.
+Reads closed segments only and changes nothing but `.cleaned` files, so it may run in another
+process than the log's owner, who puts them in place (`SegmentedLog.swap_in`). A batch with a wrong
+checksum or of an older format stops it: nothing is made of damaged bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+
+from crc32c import crc32c
+
+from headrace.environment import Disk, File
+from headrace.protocol import compression
+from headrace.protocol.control_records import kind_of
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP_AT,
+    TRANSACTIONAL,
+    walk,
+)
+from headrace.storage.append_rules import MAX_DECOMPRESSED
+from headrace.storage.cleaned_transactions import CleanedTransactions
+from headrace.storage.compaction_plan import Cleanable, Source, grouped
+from headrace.storage.key_offsets import KeyOffsets
+from headrace.storage.leftovers import CLEANED
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.retained_records import Fields, emptied, rebuilt, survivors
+from headrace.storage.segment import Segment
+from headrace.storage.segmented_log import SegmentedLog
+from headrace.storage.transaction_index import Aborted, TransactionIndex
+
+READ_CHUNK = 1 << 20
+_read_timestamp = Struct(">q").unpack_from
+Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
+
+
+@dataclass(slots=True)
+class CleaningJob:
+    """All that compaction must know of a log; plain values, so that it can be sent as JSON."""
+
+    folder: str
+    segments: list[int]  # base offsets of the closed segments before `first_uncleanable`
+    later_segments: list[int]  # those after it: transactions that began before may end there
+    first_dirty: int
+    first_uncleanable: int
+    wall_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    memory: int  # for the keys of one round
+    # producer id, offset of its last record (-1: only a marker is known of it), epoch
+    producers: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def job_for(log: SegmentedLog, cleanable: Cleanable, *, wall_ms: int, memory: int) -> CleaningJob:
+    settings = log.settings
+    bases = log.segments.bases
+    return CleaningJob(
+        folder=log.folder,
+        segments=[base for base in bases if base < cleanable.first_uncleanable],
+        later_segments=[base for base in bases if base >= cleanable.first_uncleanable],
+        first_dirty=cleanable.first_dirty,
+        first_uncleanable=cleanable.first_uncleanable,
+        wall_ms=wall_ms,
+        delete_retention_ms=settings.delete_retention_ms,
+        segment_bytes=settings.segment_bytes,
+        segment_index_bytes=settings.segment_index_bytes,
+        index_interval_bytes=settings.index_interval_bytes,
+        memory=memory,
+        producers=[
+            (producer_id, producer.last_offset, producer.epoch)
+            for producer_id, producer in log.producers.producers.items()
+        ],
+    )
+
+
+@dataclass(slots=True)
+class CleanedGroup:
+    """These segments can be replaced by the `.cleaned` one named by the first of them."""
+
+    sources: list[int]
+    bytes_read: int
+    bytes_written: int
+
+
+def clean(disk: Disk, job: CleaningJob, pace: Pace, cleaned: Callable[[CleanedGroup], None]) -> int:
+    """Compact the log; `cleaned` is told of every group when its files are on the disk. Answers
+    the offset up to which the log is clean when all groups are swapped in."""
+    return Compaction(disk, job, pace).run(cleaned)
+
+
+class Compaction:
+    def __init__(self, disk: Disk, job: CleaningJob, pace: Pace) -> None:
+        self._job = job
+        self._pace = pace
+        self._open_files = OpenFiles(disk)
+        self._settings = LogSettings(
+            segment_index_bytes=job.segment_index_bytes,
+            index_interval_bytes=job.index_interval_bytes,
+        )
+        self._keys = KeyOffsets(job.memory)
+        self._last_offsets = {producer: last for producer, last, _ in job.producers}
+        self._epochs = {producer: epoch for producer, _, epoch in job.producers}
+        self._aborted = self._read_aborted()
+
+    def run(self, cleaned: Callable[[CleanedGroup], None]) -> int:
+        self._note_keys()
+        next_offset = self._keys.latest_offset + 1
+        bases = [base for base in self._job.segments if base < next_offset]
+        transactions = CleanedTransactions(self._aborted, from_offset=bases[0] if bases else 0)
+        for group in grouped(
+            [self._source(base) for base in bases],
+            segment_bytes=self._job.segment_bytes,
+            index_bytes=self._job.segment_index_bytes,
+            first_uncleanable=self._job.first_uncleanable,
+        ):
+            cleaned(self._clean_group(group, transactions))
+        return next_offset
+
+    # --- what is there
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment.load(
+            self._open_files,
+            self._job.folder,
+            base_offset,
+            self._settings,
+            wall_ms=self._job.wall_ms,
+        )
+
+    def _source(self, base_offset: int) -> Source:
+        segment = self._segment(base_offset)
+        size = self._open_files.disk.size
+        return Source(
+            base_offset, segment.size, size(segment.index.path), size(segment.time_index.path)
+        )
+
+    def _read_aborted(self) -> list[Aborted]:
+        """All that are known; read now, because indexes change when groups are swapped in."""
+        found: list[Aborted] = []
+        for base in (*self._job.segments, *self._job.later_segments):
+            path = f"{self._job.folder}/{base:020d}.txnindex"
+            found += TransactionIndex(self._open_files, path).entries()
+        return found
+
+    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[bytes, int, Fields]]:
+        """Bytes, where the batch begins in them, and the fields of its header."""
+        file = segment.open_file()
+        chunk, start = b"", position
+        while position < segment.size:
+            at = position - start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, start, at = self._read(file, position, READ_CHUNK), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise MalformedMessage(f"{segment.path}: no batch at {position}")
+            fields = HEADER.unpack_from(chunk, at)
+            size = fields[1] + LENGTH_OVERHEAD
+            if at + size > len(chunk) and position + size <= segment.size:
+                chunk, start, at = self._read(file, position, max(READ_CHUNK, size)), position, 0
+            stop = at + size
+            if fields[3] != MAGIC or size < HEADER_SIZE or stop > len(chunk):
+                raise MalformedMessage(f"{segment.path}: no batch at {position}")
+            if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : stop]) != fields[4]:
+                raise MalformedMessage(f"{segment.path}: the batch at {position} is damaged")
+            yield chunk, at, fields
+            position += size
+        segment.let_go()
+
+    def _read(self, file: File, position: int, length: int) -> bytes:
+        chunk = file.read(length, position)
+        self._pace(len(chunk))
+        return chunk
+
+    # --- first pass
+
+    def _note_keys(self) -> None:
+        job, keys = self._job, self._keys
+        transactions = CleanedTransactions(self._aborted, from_offset=job.first_dirty)
+        keys.latest_offset = job.first_dirty - 1
+        ends = [*job.segments[1:], job.first_uncleanable]
+        for base, end in zip(job.segments, ends, strict=True):
+            if end <= job.first_dirty:
+                continue
+            segment = self._segment(base)
+            segment.load_indexes()
+            position = segment.index.position_for(job.first_dirty)
+            for chunk, at, fields in self._batches(segment, position):
+                if keys.is_full:
+                    return
+                self._note_batch(chunk, at, fields, transactions)
+            # Where compaction left a gap at the end of a segment.
+            keys.latest_offset = end - 1
+
+    def _note_batch(
+        self, chunk: bytes, at: int, fields: Fields, transactions: CleanedTransactions
+    ) -> None:
+        base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = fields
+        last_offset = base + last_delta
+        if last_offset < self._job.first_dirty:
+            return
+        if attributes & CONTROL:
+            kind = kind_of_marker(chunk, at, length)
+            transactions.saw_marker(producer_id, last_offset, kind)
+        elif not attributes & TRANSACTIONAL or not transactions.saw_records(
+            producer_id, last_offset
+        ):
+            data, pos, end = payload(chunk, at, length, attributes)
+            self._keys.note(
+                data,
+                pos,
+                end,
+                base_offset=base,
+                count=count,
+                has_gaps=last_delta + 1 != count,
+                from_offset=self._job.first_dirty,
+            )
+        self._keys.latest_offset = last_offset
+
+    # --- second pass
+
+    def _clean_group(self, group: list[Source], transactions: CleanedTransactions) -> CleanedGroup:
+        output = Output(
+            self._open_files, self._job.folder, group[0].base_offset, self._settings, self._pace
+        )
+        try:
+            for source in group:
+                for chunk, at, fields in self._batches(self._segment(source.base_offset), 0):
+                    batch = self._retained(chunk, at, fields, transactions, output)
+                    if batch is not None:
+                        output.add(fields[0] + fields[6], batch)
+            output.finish()
+        finally:
+            output.let_go()
+        read = sum(source.size for source in group)
+        return CleanedGroup([source.base_offset for source in group], read, output.segment.size)
+
+    def _retained(
+        self,
+        chunk: bytes,
+        at: int,
+        fields: Fields,
+        transactions: CleanedTransactions,
+        output: Output,
+    ) -> bytes | None:
+        """What is left of a batch; None if it may go altogether."""
+        base, length, _, _, _, attributes, last_delta, base_time, _, producer_id = fields[:10]
+        last_offset = base + last_delta
+        horizon = base_time if attributes & DELETE_HORIZON else None
+        wall_ms = self._job.wall_ms
+        is_over = horizon is not None and horizon <= wall_ms
+        discard = ends_nothing = False
+        if attributes & CONTROL:
+            kind = kind_of_marker(chunk, at, length)
+            ends_nothing, entry = transactions.saw_marker(producer_id, last_offset, kind)
+            if entry is not None:
+                output.segment.transaction_index.add(entry)
+            discard = ends_nothing and is_over
+        elif attributes & TRANSACTIONAL:
+            discard = transactions.saw_records(producer_id, last_offset)
+        whole = chunk[at : at + length + LENGTH_OVERHEAD]
+        count = fields[12]
+        if not discard and count:
+            if attributes & CONTROL:
+                if not ends_nothing or horizon is not None:
+                    return whole
+                data, pos, end = payload(chunk, at, length, attributes)
+                return rebuilt(fields, data, [(pos, end)], count, new_horizon=self._horizon())
+            if base > self._keys.latest_offset:
+                return whole
+            data, pos, end = payload(chunk, at, length, attributes)
+            runs, kept, tombstones = survivors(
+                data,
+                pos,
+                end,
+                self._keys.offsets,
+                base_offset=base,
+                count=count,
+                has_gaps=last_delta + 1 != count,
+                keep_tombstones=not is_over,
+            )
+            wants_horizon = tombstones and horizon is None
+            if kept == count and not wants_horizon:
+                return whole
+            if kept:
+                new = self._horizon() if wants_horizon else None
+                return rebuilt(fields, data, runs, kept, new_horizon=new)
+        if last_offset + 1 == self._job.first_uncleanable or self._is_last_of_producer(
+            producer_id, fields[10], last_offset, attributes
+        ):
+            return emptied(fields) if count else whole
+        return None
+
+    def _horizon(self) -> int:
+        return self._job.wall_ms + self._job.delete_retention_ms
+
+    def _is_last_of_producer(
+        self, producer_id: int, epoch: int, last_offset: int, attributes: int
+    ) -> bool:
+        """Its sequence, or the epoch of its marker, must be found again after a restart."""
+        known = self._last_offsets.get(producer_id)
+        if known is None or producer_id < 0:
+            return False
+        if known >= 0:
+            return known == last_offset
+        return bool(attributes & CONTROL) and self._epochs[producer_id] == epoch
+
+
+class Output:
+    """The `.cleaned` files of one new segment."""
+
+    __slots__ = ("segment", "_interval", "_pace", "_pieces", "_gathered")
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        folder: str,
+        base_offset: int,
+        settings: LogSettings,
+        pace: Pace,
+    ) -> None:
+        self._interval = settings.index_interval_bytes
+        self._pace = pace
+        self._pieces: list[bytes] = []
+        self._gathered = 0
+        self.segment = Segment(open_files, folder, base_offset, wall_ms=0, jitter_ms=0)
+        add_suffix(self.segment, CLEANED)
+        self.segment.transaction_index.clear()
+        file = open_files.open(self.segment, create=True)
+        file.resize(0)
+        self.segment.create_indexes(settings)
+
+    def add(self, last_offset: int, batch: bytes) -> None:
+        segment = self.segment
+        (max_timestamp,) = _read_timestamp(batch, MAX_TIMESTAMP_AT)
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.offset_of_max_timestamp = last_offset
+        wants_entry = segment.bytes_since_index > self._interval
+        if wants_entry and not segment.index_is_full:
+            segment.add_index_entries(last_offset, segment.size)
+        segment.bytes_since_index += len(batch)
+        segment.size += len(batch)
+        self._pieces.append(batch)
+        self._gathered += len(batch)
+        if self._gathered >= READ_CHUNK:
+            self._write()
+
+    def _write(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        if pieces:
+            self.segment.open_file().append_all(pieces)
+            self._pace(self._gathered)
+            self._gathered = 0
+
+    def finish(self) -> None:
+        """Everything is on the disk before anybody relies on it."""
+        self._write()
+        self.segment.seal()
+        for file in self.segment.all_files():
+            file.flush()
+
+    def let_go(self) -> None:
+        self.segment.let_go()
+
+
+def add_suffix(segment: Segment, suffix: str) -> None:
+    """Let a segment that is not open yet lie under other names."""
+    segment.path += suffix
+    segment.index.path += suffix
+    segment.time_index.path += suffix
+    segment.transaction_index.path += suffix
+
+
+def payload(chunk: bytes, at: int, length: int, attributes: int) -> tuple[bytes, int, int]:
+    """The records' bytes, uncompressed: where they lie, from where to where."""
+    begin, end = at + HEADER_SIZE, at + length + LENGTH_OVERHEAD
+    codec = attributes & COMPRESSION_MASK
+    if not codec:
+        return chunk, begin, end
+    data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
+    return data, 0, len(data)
+
+
+def kind_of_marker(chunk: bytes, at: int, length: int) -> int | None:
+    """What a control batch says; None if compaction has emptied it."""
+    batch = chunk[at : at + length + LENGTH_OVERHEAD]
+    for record in walk(batch, len(batch)):
+        return kind_of(record)
+    return None
