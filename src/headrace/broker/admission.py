@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # Produce: from which version the partition is added, a client knows TRANSACTION_ABORTABLE.
 FIRST_PRODUCE_THAT_ADDS = 12
 FIRST_PRODUCE_WITH_ABORTABLE = 11
+# The same of TxnOffsetCommit.
+FIRST_COMMIT_THAT_ADDS = 5
+FIRST_COMMIT_WITH_ABORTABLE = 4
 # What the coordinator cannot say now. Older clients know these only of a coordinator; this code
 # makes them send again without asking for the metadata, as with Apache Kafka.
 PASSING = {
@@ -66,7 +69,9 @@ def require_admitted(
         elif broker.values["transaction.partition.verification.enable"]:
             verify(broker, transactional_id, producer, partition, now)
     except KafkaError as refusal:
-        raise KafkaError(as_told_to_producers(refusal.code, version)) from refusal
+        code = as_told_to_producers(refusal.code, version)
+        sentence = f"the transaction does not take this: {refusal.code.description}"
+        raise KafkaError(code, sentence) from refusal
     if adds and sequence != 0:
         raise RecordsRefused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -137,11 +142,11 @@ def admit_offsets(
     transactional_id: str,
     producer: Producer,
     group_id: str,
-    *,
-    adds: bool,
+    version: int,
     now: Now,
 ) -> Any | Parked:
-    """NONE, now or later; refusals are raised."""
+    """NONE, now or later; refusals are raised. `version` is TxnOffsetCommit's."""
+    adds = version >= FIRST_COMMIT_THAT_ADDS
     partition = offsets_partition(broker, group_id)
     if not broker.groups.shards:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -161,7 +166,10 @@ def admit_offsets(
     except KafkaError as refusal:
         if refusal.code == ErrorCode.PRODUCER_FENCED:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH) from refusal
-        if refusal.code == ErrorCode.TRANSACTION_ABORTABLE and not adds:
+        if (
+            refusal.code == ErrorCode.TRANSACTION_ABORTABLE
+            and version < FIRST_COMMIT_WITH_ABORTABLE
+        ):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE) from refusal
         raise
     return ErrorCode.NONE

@@ -28,8 +28,6 @@ from headrace.protocol.messages.txn_offset_commit import (
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain
 
-FIRST_VERSION_THAT_ADDS = 5
-
 
 def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
@@ -69,8 +67,8 @@ def handle(
             request.transactional_id,
             producer,
             request.group_id,
-            adds=call.version >= FIRST_VERSION_THAT_ADDS,
-            now=call.now,
+            call.version,
+            call.now,
         )
     except KafkaError as refusal:
         return refuse(refusal.code)

@@ -32,7 +32,12 @@ def commit_in_transaction(
                 request.group_id, request.member_id, instance_id, request.generation_id, now
             )
         except KafkaError as refusal:
-            if refusal.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND):
+            if refusal.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                # Apache keeps a group without members for offsets that are pending.
+                is_there = machine.offsets.has_open_transaction(request.group_id)
+                unknown = ErrorCode.UNKNOWN_MEMBER_ID
+                raise KafkaError(unknown if is_there else ErrorCode.ILLEGAL_GENERATION) from refusal
+            if refusal.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from refusal
             if refusal.code != ErrorCode.REBALANCE_IN_PROGRESS:
                 raise

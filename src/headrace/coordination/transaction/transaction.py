@@ -121,9 +121,9 @@ def prepared(
 
 
 def fenced(before: Transaction, *, client_version: int, wall_ms: int) -> Transaction:
-    """Aborted over its producer's head: the epoch is raised first, so that it hears no more."""
-    raised = replace(before, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
-    return prepared(raised, commit=False, client_version=client_version, wall_ms=wall_ms)
+    """Aborted over its producer's head: the epoch is raised in any case, and it is not told."""
+    aborted = prepared(before, commit=False, client_version=client_version, wall_ms=wall_ms)
+    return replace(aborted, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
 
 
 def completed(before: Transaction, *, wall_ms: int) -> Transaction:
