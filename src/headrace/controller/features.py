@@ -82,7 +82,7 @@ def change_level(
     if fault is not None:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"The update failed for all features since the following feature had an error: {fault}",
+            f"No level was changed: {fault}",
         )
     if level == current:
         return []
@@ -98,14 +98,13 @@ def _fault_of(
 ) -> str | None:
     if name == METADATA_VERSION and _is_metadata_downgrade(level, upgrade_type, current):
         reason = (
-            "Refusing to perform the requested downgrade because "
-            "it might delete metadata information."
+            "it could lose metadata that the lower level has no records for."
             if upgrade_type == SAFE_DOWNGRADE
-            else "Unsafe metadata downgrade is not supported in this version."
+            else "that is not supported yet."
         )
-        return f"Unsupported metadata.version downgrade from {current} to {level}. {reason}"
+        return f"metadata.version cannot go down from {current} to {level}: {reason}"
     fault = _general_fault_of(image, name, level, upgrade_type, current)
-    return None if fault is None else f"Invalid update version {level} for feature {name}. {fault}"
+    return None if fault is None else f"{name} cannot have level {level}: {fault}"
 
 
 def _is_metadata_downgrade(level: int, upgrade_type: int, current: int) -> bool:
@@ -117,34 +116,31 @@ def _general_fault_of(
     image: MetadataImage, name: str, level: int, upgrade_type: int, current: int
 ) -> str | None:
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return "The controller does not support the given upgrade type."
+        return "the kind of change is not known."
     fault = _unsupported_by_some_member(image, name, level)
     if fault is not None:
         return fault
     if name == KRAFT_VERSION and level < current:
-        return "Can't downgrade the version of this feature."
+        return "this feature's level never goes down."
     if name == KRAFT_VERSION and level > current:
-        return "This quorum's voters are configured, and that cannot be changed yet."
+        return "this quorum's voters are configured, and that cannot be changed yet."
     if level < current and upgrade_type == UPGRADE:
-        return (
-            "Can't downgrade the version of this feature without setting the "
-            "upgrade type to either safe or unsafe downgrade."
-        )
+        return "it would go down, which has to be asked for as a downgrade, safe or unsafe."
     if level > current and upgrade_type != UPGRADE:
-        return "Can't downgrade to a newer version."
+        return "that is up, and a downgrade was asked for."
     return None
 
 
 def _unsupported_by_some_member(image: MetadataImage, name: str, level: int) -> str | None:
     if level < 0:
-        return "A feature version cannot be less than 0."
+        return "levels begin at 0."
     known = SUPPORTED_FEATURES.get(name)
     if known is None:
-        return "The controller does not support this feature."
+        return "nobody here knows this feature."
     if not known.lowest <= level <= known.highest:
-        return f"The controller only supports versions {known.lowest}-{known.highest}"
+        return f"levels {known.lowest} to {known.highest} are supported."
     for broker in image.brokers.values():
         levels = broker.features.get(name)
         if level and (levels is None or not levels.lowest <= level <= levels.highest):
-            return f"Broker {broker.id} does not support this feature version."
+            return f"broker {broker.id} does not support that level."
     return None

@@ -22,17 +22,14 @@ def place(
     """The replicas of each partition, the first of which leads."""
     alive = sorted(broker.id for broker in brokers.values() if broker.alive)
     others = sorted(broker.id for broker in brokers.values() if not broker.alive)
-    unable = f"Unable to replicate the partition {replication_factor} time(s): "
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{unable}The target replication factor of {replication_factor} cannot be reached "
-            f"because only {len(brokers)} broker(s) are registered or some brokers have all their "
-            "log directories cordoned.",
+            f"For {replication_factor} replicas as many brokers are needed, not {len(brokers)}.",
         )
     if not alive:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"{unable}All brokers are currently fenced."
+            ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is ready to take a partition."
         )
     placed = []
     for index in range(start, start + partitions):
@@ -48,20 +45,16 @@ def require_manual_assignment(
     """What a client chose by hand: brokers that exist, each once, equally many each time."""
     fault = None
     if not replicas:
-        fault = "The manual partition assignment includes an empty replica list."
+        fault = "A partition has no replica chosen."
     elif len(set(replicas)) != len(replicas):
         twice = next(broker for broker in replicas if replicas.count(broker) > 1)
-        fault = f"The manual partition assignment includes the broker {twice} more than once."
+        fault = f"A partition cannot have broker {twice} as a replica twice."
     elif unknown := [broker for broker in replicas if broker not in brokers]:
-        fault = (
-            f"The manual partition assignment includes broker {unknown[0]}, "
-            "but no such broker is registered."
-        )
+        fault = f"Broker {unknown[0]} is chosen as a replica, and there is no such broker."
     elif replication_factor is not None and len(replicas) != replication_factor:
         fault = (
-            f"The manual partition assignment includes a partition with {len(replicas)} "
-            "replica(s), but this is not consistent with previous partitions, which have "
-            f"{replication_factor} replica(s)."
+            f"A partition with {len(replicas)} replicas among others with {replication_factor}: "
+            "all partitions of a topic have equally many."
         )
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
@@ -75,8 +68,7 @@ def new_partition(
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "All brokers specified in the manual partition assignment for partition "
-            f"{index} are fenced or in controlled shutdown.",
+            f"No broker chosen for partition {index} is ready to lead it.",
         )
     return PartitionRecord(
         partition_id=index,

@@ -93,7 +93,7 @@ def create_topics(
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
             created, result = _create_topic(image, topic, taken, rules, new_id)
         except KafkaError as refusal:
             result = CreatableTopicResult(
@@ -122,7 +122,8 @@ def require_moderate_size(topics: Iterable[CreatableTopic], rules: TopicRules) -
 def _require_at_most(partitions: int) -> None:
     if partitions > MOST_PARTITIONS_PER_REQUEST:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+            ErrorCode.POLICY_VIOLATION,
+            f"One request may create {MOST_PARTITIONS_PER_REQUEST} partitions at most.",
         )
 
 
@@ -181,16 +182,17 @@ def _names_that_collide(image: MetadataImage, topics: Iterable[CreatableTopic]) 
 def _require_free_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:
     if name == METADATA_TOPIC:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            ErrorCode.INVALID_REQUEST,
+            f"{METADATA_TOPIC} is the quorum's own; nobody can create it.",
         )
     if name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already.")
     require_legal(name)
     other = taken.get(unified(name)) if can_collide(name) else None
     if other is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topic: {other}",
+            f"Topic {name} and topic {other} would be one in metrics: '.' and '_' are alike.",
         )
 
 
@@ -199,7 +201,7 @@ def _settings_of(image: MetadataImage, topic: CreatableTopic, rules: TopicRules)
     if nameless:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Null value not supported for topic configs: {','.join(nameless)}",
+            f"These settings have no value: {', '.join(nameless)}.",
         )
     settings: dict[str, str] = {}
     for config in topic.configs:
@@ -212,12 +214,12 @@ def _settings_of(image: MetadataImage, topic: CreatableTopic, rules: TopicRules)
 def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[list[int]]:
     for value, what in (
         (topic.replication_factor, "replication factor"),
-        (topic.num_partitions, "numPartitions"),
+        (topic.num_partitions, "number of partitions"),
     ):
         if value != DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"A manual partition assignment was specified, but {what} was not set to -1.",
+                f"With replicas chosen by hand the {what} must be -1.",
             )
     by_index: dict[int, list[int]] = {}
     replication_factor: int | None = None
@@ -225,8 +227,7 @@ def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[lis
         if assignment.partition_index in by_index:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "Found multiple manual partition assignments for partition "
-                f"{assignment.partition_index}",
+                f"Partition {assignment.partition_index} has its replicas chosen twice.",
             )
         require_manual_assignment(image.brokers, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
@@ -234,7 +235,7 @@ def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[lis
     if sorted(by_index) != list(range(len(by_index))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
+            "The partitions with chosen replicas must be numbered from 0 without a gap.",
         )
     return [by_index[index] for index in range(len(by_index))]
 
@@ -246,13 +247,13 @@ def _placed(
     if replicas < DEFAULT or replicas == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
+            "A topic needs at least one replica; -1 takes the default.",
         )
     partitions = topic.num_partitions
     if partitions < DEFAULT or partitions == 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value.",
+            "A topic needs at least one partition; -1 takes the default.",
         )
     return place(
         image.brokers,
@@ -306,11 +307,11 @@ def _require_deletion_enabled(rules: TopicRules, version: int) -> None:
 def _require_one_way_to_name(name: str | None, topic_id: bytes, count: int) -> None:
     fault = None
     if name is None and topic_id == ZERO_ID:
-        fault = "Neither topic name nor id were specified."
+        fault = "A topic must be named, by its name or by its id."
     elif name is not None and topic_id != ZERO_ID:
-        fault = "You may not specify both topic name and topic id."
+        fault = "A topic is named by its name or by its id, not by both."
     elif count > 1:
-        fault = "Duplicate topic name." if name is not None else "Duplicate topic id."
+        fault = "The request names this topic twice."
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
 
@@ -339,7 +340,7 @@ def create_partitions(
         result = CreatePartitionsTopicResult(name=topic.name, error_message=None)
         try:
             if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
             added = _more_partitions(image, topic)
             _require_at_most(len(records) + len(added))
         except KafkaError as refusal:
@@ -360,12 +361,13 @@ def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Seq
     present = len(topic.partitions)
     added = wanted.count - present
     if added == 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"The topic has {present} partitions already."
+        )
     if added < 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {present} partition(s); "
-            f"{wanted.count} would not be an increase.",
+            f"The topic has {present} partitions; there cannot be fewer ({wanted.count}).",
         )
     _require_at_most(added)
     replication_factor = len(topic.partitions[0].replicas)
@@ -381,8 +383,7 @@ def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Seq
         if len(assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but only "
-                f"{len(assignments)} assignment(s) were specified.",
+                f"{added} new partitions, but replicas are chosen for {len(assignments)}.",
             )
         for replicas in assignments:
             require_manual_assignment(image.brokers, replicas, replication_factor)

@@ -22,21 +22,20 @@ def require_legal(name: str) -> None:
     """Raises INVALID_TOPIC_EXCEPTION with the reason."""
     reason = _fault_of(name)
     if reason is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"That is no name for a topic: {reason}."
+        )
 
 
 def _fault_of(name: str) -> str | None:
     if not name:
-        return "the empty string is not allowed"
+        return "it is empty"
     if name in (".", ".."):
-        return f"'{name}' is not allowed"
+        return f"'{name}' has another meaning"
     if len(name) > LONGEST_NAME:
-        return f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+        return f"it has {len(name)} characters, {LONGEST_NAME} are allowed"
     if _LEGAL.fullmatch(name) is None:
-        return (
-            f"'{name}' contains one or more characters other than "
-            "ASCII alphanumerics, '.', '_' and '-'"
-        )
+        return f"'{name}' has other characters than letters, digits, '.', '_' and '-'"
     return None
 
 
