@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any
 
-from headrace.environment import FileSlice, Now
+from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
 from headrace.serving.api import Api, Call, Parked, Refused
@@ -29,7 +29,7 @@ SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
 # Only Produce carries records. Any other request of this size is an attack: decoded, it would take
 # up to 58 times as much memory and a second of everybody's time.
 LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
-PRODUCE_KEY = 0
+PRODUCE_KEY, FETCH_KEY = 0, 1
 # librdkafka and the Java client keep at most five; a client that sends on without reading replies
 # is not read until some are answered.
 MOST_REQUESTS_IN_LINE = 100
@@ -60,6 +60,7 @@ class Route:
         "errors",
         "microseconds",
         "buckets",
+        "frame",
     )
 
     def __init__(self, api: Api, version: int, owner: Any) -> None:
@@ -79,23 +80,27 @@ class Route:
         self.errors = 0
         self.microseconds = 0
         self.buckets = [0] * 32  # by bit length of the microseconds
+        self.frame = self._frame_with_slices if self.api_key == FETCH_KEY else self._frame_of_bytes
 
-    def frame(self, correlation_id: int, answer: Any) -> list[Piece]:
-        """The whole reply; bytes are joined, slices of files stay what they are."""
-        pieces: list[Piece] = []
+    def _frame_of_bytes(self, correlation_id: int, answer: Any) -> list[Piece]:
+        """The whole reply as one piece."""
+        pieces: list[Any] = []
         self.encode(answer, pieces.append)
-        if self.api_key == 1 and FileSlice in map(type, pieces):
-            size = sum(map(len, pieces)) + 4 + self.flexible_reply
-            head = (
-                _reply_head_flexible(size, correlation_id, 0)
-                if self.flexible_reply
-                else _reply_head(size, correlation_id)
-            )
-            return [head, *pieces]
-        body = b"".join(pieces)  # type: ignore[arg-type]
+        body = b"".join(pieces)
         if self.flexible_reply:
             return [_reply_head_flexible(len(body) + 5, correlation_id, 0) + body]
         return [_reply_head(len(body) + 4, correlation_id) + body]
+
+    def _frame_with_slices(self, correlation_id: int, answer: Any) -> list[Piece]:
+        """The same where slices of files stay what they are."""
+        pieces: list[Piece] = []
+        self.encode(answer, pieces.append)
+        size = sum(map(len, pieces)) + 4
+        if self.flexible_reply:
+            pieces[0] = _reply_head_flexible(size + 1, correlation_id, 0) + pieces[0]  # type: ignore[operator]
+        else:
+            pieces[0] = _reply_head(size, correlation_id) + pieces[0]  # type: ignore[operator]
+        return pieces
 
 
 class Dispatch:
@@ -178,28 +183,21 @@ class Dispatch:
         started = self.stopwatch() if self.stopwatch is not None else 0
         try:
             answer = route.handle(route.owner, request, call)
+            if answer is None:
+                return
+            if type(answer) is Parked:
+                self._park(session, route, correlation_id, answer, started)
+                return
+            pieces = route.frame(correlation_id, answer)
         except KafkaError as refusal:
-            answer = error_response(route, refusal)
+            pieces = route.frame(correlation_id, error_response(route, refusal))
         except Refused:
             raise
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
             raise self._blame(session, route, bug) from bug
-        if answer is None:
-            return
-        if type(answer) is Parked:
-            self._park(session, route, correlation_id, answer, started)
-            return
         if started:
             self._note_time(route, started)
-        self.reply(session, self._frame(session, route, correlation_id, answer))
-
-    def _frame(
-        self, session: Session, route: Route, correlation_id: int, answer: Any
-    ) -> list[Piece]:
-        try:
-            return route.frame(correlation_id, answer)
-        except Exception as bug:  # noqa: BLE001 - an answer that cannot be written is a bug too
-            raise self._blame(session, route, bug) from bug
+        self.reply(session, pieces)
 
     def _blame(self, session: Session, route: Route, bug: Exception) -> Refused:
         log.error(
@@ -236,10 +234,10 @@ class Dispatch:
             place.parked = None
             try:
                 if isinstance(answer, Exception):
-                    raise self._blame(session, route, answer) from answer
-                place.pieces = self._frame(session, route, correlation_id, answer)
-            except Refused as refusal:
-                self.failed.append((session, str(refusal)))
+                    raise answer
+                place.pieces = route.frame(correlation_id, answer)
+            except Exception as bug:  # noqa: BLE001 - as above
+                self.failed.append((session, str(self._blame(session, route, bug))))
                 return
             if mutes:
                 session.muted -= 1
