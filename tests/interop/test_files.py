@@ -50,7 +50,7 @@ def written(
 async def fill(node: Node, topic: str, compression: str) -> None:
     """About 5 MB uncompressed in batches of many sizes.
 
-    By aiokafka, because librdkafka leaves LZ4 away at a broker without FindCoordinator.
+    By aiokafka, because librdkafka leaves a batch as it is where compression gains nothing.
     """
     producer = aiokafka.AIOKafkaProducer(
         bootstrap_servers=node.bootstrap,
