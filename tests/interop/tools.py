@@ -22,7 +22,7 @@ PACKAGES = {
     "java": "openjdk-17-jdk-headless",
     "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
-    "go": "golang (1.23 or newer)",
+    "go": "golang (1.26, or an older one that may fetch it)",
     "node": "nodejs",
     "npm": "npm",
     "kcat": "kcat",
