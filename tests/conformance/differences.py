@@ -140,14 +140,15 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Roles, listeners and folders",
-        "needs `process.roles`, a controller listener and `controller.quorum.bootstrap.servers`; "
-        "data in /tmp/kafka-logs, listens on all addresses",
-        "both roles without a listener between them; data in headrace-data, listens on localhost",
+        "needs `node.id`, `process.roles`, a controller listener and "
+        "`controller.quorum.bootstrap.servers`; data in /tmp/kafka-logs, listens on all addresses",
+        "node 1, both roles without a listener between them; data in headrace-data, listens on "
+        "localhost",
         "the controller of a cluster of one is reached inside the process; what listens beyond "
         "loopback is asked for",
         r(r"^configs: settings of the broker: "),
         r(
-            r"configs\.(process\.roles|listeners|controller\.listener\.names|log\.dir|"
+            r"configs\.(node\.id|process\.roles|listeners|controller\.listener\.names|log\.dir|"
             r"controller\.quorum\.bootstrap\.servers)\."
         ),
     ),

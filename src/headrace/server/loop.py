@@ -31,8 +31,6 @@ BIG_FRAME_BYTES = RECEIVE_BUFFER_BYTES // 2
 # twice, but goes on in a buffer of its own while one of these is free.
 OWN_BUFFER_FROM = 64 * 1024
 OWN_BUFFERS = 16
-# Large frames that have begun and are not complete, over all connections.
-MOST_BIG_FRAME_BYTES = 1024 * 1024 * 1024
 LONGEST_WAIT_MS = 1_000
 
 
@@ -45,6 +43,8 @@ class Loop:
         dispatch: Dispatch,
         purgatory: Purgatory,
         end_turn: Callable[[list[Session]], None],
+        *,
+        most_held_bytes: int,
     ) -> None:
         self.poller = poller
         self.clock = clock
@@ -61,7 +61,8 @@ class Loop:
         self.bytes_in = 0
         self.refused = 0
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
-        self._big_bytes = 0
+        self._most_held_bytes = most_held_bytes
+        self._held_bytes = 0  # of requests that are not complete, over all connections
         self._own_buffers = [bytearray() for _ in range(OWN_BUFFERS)]  # grown at their first use
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
@@ -138,6 +139,7 @@ class Loop:
             self.refused += 1
             log.warning("closed the connection of %s: %s", connection.address, why)
         self._drop_big(connection)
+        self._held_bytes -= len(connection.tail)
         self.dispatch.forget(connection.session)
         self.poller.forget(connection.descriptor)
         connection.socket.close()
@@ -201,13 +203,13 @@ class Loop:
         taken = self.dispatch.feed(session, self._buffer, filled)
         connection.tail_is_ready = False
         if taken == filled:
-            connection.tail = b""
+            self._keep(connection, b"")
         elif session.frame_size > BIG_FRAME_BYTES or (
             session.frame_size >= OWN_BUFFER_FROM and self._own_buffers
         ):
             self._begin_big(connection, session.frame_size, self._buffer[taken:filled])
         else:
-            connection.tail = self._buffer[taken:filled].tobytes()
+            self._keep(connection, self._buffer[taken:filled].tobytes())
             if session.frame_size == 0 and filled - taken >= 8:
                 # Complete requests are left because the replies are too many or one waits.
                 connection.tail_is_ready = True
@@ -231,16 +233,28 @@ class Loop:
             self._watch(connection, connection.interest | self.poller.READ)
 
     def _begin_big(self, connection: Connection, size: int, start: memoryview) -> None:
-        connection.tail = b""
+        self._keep(connection, b"")
+        self._hold(len(start))
         if size <= BIG_FRAME_BYTES:
             own = self._own_buffers.pop()
             connection.begin_big(own or bytearray(BIG_FRAME_BYTES), size, start)
-            return
-        if self._big_bytes + size > MOST_BIG_FRAME_BYTES:
-            raise Refused(f"a frame of {size} bytes while too many large ones are on their way")
-        self._big_bytes += size
-        # The system fills it in page by page as bytes arrive: an announced length costs nothing.
-        connection.begin_big(mmap.mmap(-1, size), size, start)
+        else:
+            # The system fills it in page by page as bytes arrive: a mere length costs nothing.
+            connection.begin_big(mmap.mmap(-1, size), size, start)
+
+    def _keep(self, connection: Connection, tail: bytes) -> None:
+        """What was received and not taken waits with its connection."""
+        if tail or connection.tail:
+            self._hold(len(tail) - len(connection.tail))
+            connection.tail = tail
+
+    def _hold(self, more: int) -> None:
+        """Whoever begins requests and does not end them shares one limit with all who do so."""
+        if self._held_bytes + more > self._most_held_bytes:
+            raise Refused(
+                f"an unfinished request while {self._held_bytes} bytes of others are held"
+            )
+        self._held_bytes += more
 
     def _receive_big(self, connection: Connection) -> None:
         view = connection.big_view
@@ -250,17 +264,16 @@ class Loop:
             self.close(connection)
             return
         self.bytes_in += received
+        self._hold(received)
         connection.big_filled += received
         if connection.big_filled == len(view):
             self.dispatch.feed(connection.session, view, len(view))
             self._drop_big(connection)
 
     def _drop_big(self, connection: Connection) -> None:
-        memory = connection.big
-        if isinstance(memory, bytearray):
-            self._own_buffers.append(memory)
-        elif connection.big_view is not None:
-            self._big_bytes -= len(connection.big_view)
+        if isinstance(connection.big, bytearray):
+            self._own_buffers.append(connection.big)
+        self._held_bytes -= connection.big_filled
         connection.end_big()
 
     def _send(self, connection: Connection) -> None:

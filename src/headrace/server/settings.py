@@ -93,6 +93,7 @@ def load_settings(
         given.update(_read_file(Path(config_file)))
     given.update(_read_overrides(overrides))
     if data is not None:
+        _require_same_folder(str(data), _read_overrides(overrides))
         given["log.dirs"] = Given(str(data), "--data: ")
     try:
         if listen is not None:
@@ -102,6 +103,16 @@ def load_settings(
         return _settings(given, metrics=metrics, insecure=insecure)
     except BadValue as fault:
         raise CannotStart(str(fault)) from None
+
+
+def _require_same_folder(data: str, overrides: dict[str, Given]) -> None:
+    """`--data` wins over a file, but not over another option that says otherwise."""
+    for name in ("log.dirs", "log.dir"):
+        if name in overrides and overrides[name].text != data:
+            raise CannotStart(
+                f"--data says {data} and --set says {name}={overrides[name].text}; name the data "
+                "folder once."
+            )
 
 
 def _read_file(path: Path) -> dict[str, Given]:

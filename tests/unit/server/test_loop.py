@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+from contextlib import suppress
 from struct import pack, unpack
 
 import pytest
@@ -26,7 +27,7 @@ ASK = frame(METADATA, 1, pack(">i", -1))
 class Station:
     """A loop and clients of it, on this thread: a client's turn, then the loop's."""
 
-    def __init__(self, poller, handlers, *, max_frame=10_000_000):
+    def __init__(self, poller, handlers, *, max_frame=10_000_000, most_held_bytes=100_000_000):
         talk = Conversation(handlers, max_frame=max_frame)
         self.loop = Loop(
             poller,
@@ -35,6 +36,7 @@ class Station:
             talk.dispatch,
             talk.purgatory,
             lambda dirty: None,
+            most_held_bytes=most_held_bytes,
         )
         self.purgatory = talk.purgatory
         self.clients = []
@@ -110,15 +112,13 @@ def test_a_frame_larger_than_the_receive_buffer_arrives_whole(poller):
     data = memoryview(frame(METADATA, 1, body) + frame(METADATA, 1, pack(">i", -1)))
     client.setblocking(False)
     while data:
-        try:
+        with suppress(BlockingIOError):
             data = data[client.send(data) :]
-        except BlockingIOError:
-            pass
         station.turns()
     station.turns(3)
     assert seen[0] > 3 * BIG_FRAME_BYTES
     assert len(seen) == 2
-    assert station.loop._big_bytes == 0
+    assert station.loop._held_bytes == 0
 
 
 def test_a_client_that_never_reads_is_not_read_either(poller):
@@ -224,6 +224,25 @@ def test_slices_of_files_are_sent_as_they_lie_on_disk(poller, tmp_path):
     assert bytes(topic.partitions[0].records) == content[10:5_010]
     assert bytes(topic.partitions[1].records) == content[20_000:270_000]
     assert bytes(topic.partitions[2].records) == b""
+
+
+@pytest.mark.parametrize("announced", [60_000, 300_000, 900_000])
+def test_unfinished_requests_share_one_limit(poller, announced, caplog):
+    station = Station(poller, {metadata: answer_metadata}, most_held_bytes=150_000)
+    good = station.connect()
+    idlers = [station.connect() for _ in range(8)]
+    for idler in idlers:
+        idler.send(frame(METADATA, 1, b"\0" * announced)[:40_000])
+        station.turns(2)
+    assert len(station.loop.connections) == 1 + 3  # three times 40,000 fit
+    assert caplog.text.count("unfinished request") == 5
+    good.send(ASK)
+    station.turns(2)
+    assert correlation_id(read_reply(good)) == 1
+    for idler in idlers:
+        idler.close()
+    station.turns(3)
+    assert station.loop._held_bytes == 0
 
 
 def test_garbage_ends_only_its_own_connection(poller, caplog):

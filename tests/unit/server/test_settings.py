@@ -311,3 +311,9 @@ def test_ipv6_listeners() -> None:
     assert (listener.host, str(listener)) == ("::1", "[::1]:9092")
     (listener,) = load_settings(listen="[::1]:0").listeners
     assert listener == Listener("PLAINTEXT", "::1", 0)
+
+
+def test_a_folder_named_twice_must_be_the_same(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="name the data folder once"):
+        load_settings(data=tmp_path, overrides=["log.dirs=/elsewhere"])
+    assert load_settings(data=tmp_path, overrides=[f"log.dirs={tmp_path}"]).log_dir == str(tmp_path)

@@ -42,6 +42,9 @@ _BOUNDS = (
         "Most connections of this node at a time; more are turned away.", CLUSTER_WIDE),
     integer("max.connections.per.ip", INT_MAX, at_least(0),
         "Most connections from one address at a time; more are turned away.", CLUSTER_WIDE),
+    long("queued.max.request.bytes", -1, None,
+        "Most bytes of requests that have begun and are not complete, over all connections; who "
+        "would pass it is disconnected. -1 is no limit."),
     long("connections.max.idle.ms", 600_000, None,
         "A connection without a request for so long is closed."),
     integer("fetch.max.bytes", 55 * 1024**2, at_least(1024),
@@ -59,10 +62,6 @@ _SOCKETS = (
         "Connections that may wait to be accepted."),
 )
 _NO_EFFECT = (
-    *without_effect("large requests that are on their way in are bounded to 1 GiB in all",
-        long("queued.max.request.bytes", -1, None,
-            "Most bytes of requests that wait to be worked on; -1 is no limit."),
-    ),
     *without_effect("an answer never has more than 2,000",
         integer("max.request.partition.size.limit", 2_000, at_least(1),
             "Most partitions in one answer of DescribeTopicPartitions."),
