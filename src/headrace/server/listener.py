@@ -19,7 +19,7 @@ from headrace.serving.session import Session
 log = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64
-PAUSE_WITHOUT_DESCRIPTORS_MS = 100
+LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS = 1_000  # or until somebody leaves
 # Bytes on their way to a client on the same machine should stay in the processor's cache: fetches
 # of 1 MiB took 0.42 processor seconds per GB with this buffer and 0.75 with the system's own tuning
 # (4 MiB). Over a network the tuning is right, since it follows the round trip.
@@ -89,7 +89,7 @@ class Door:
         now_ms = self.loop.now.monotonic_ms
         for listener in self.listeners:
             self._watch(listener)
-        self.loop.timers.every(PAUSE_WITHOUT_DESCRIPTORS_MS, self._resume, now_ms)
+        self.loop.timers.every(LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS, self._resume, now_ms)
         check_ms = max(100, min(30_000, self.limits.idle_ms // 10))
         self.loop.timers.every(check_ms, lambda: self.loop.close_idle(self.limits.idle_ms), now_ms)
 
@@ -156,3 +156,5 @@ class Door:
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
+        if self._paused:
+            self._resume()
