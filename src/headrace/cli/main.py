@@ -27,6 +27,7 @@ COMMANDS = {
     "produce": "Write lines to a topic.",
     "consume": "Read a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
 }

@@ -168,7 +168,7 @@ def to_record(transaction: Transaction, version: int) -> Record:
         value.transaction_partitions = [
             PartitionsSchema(topic, indexes) for topic, indexes in by_topic(transaction.partitions)
         ]
-    if transaction.bumps_epoch:
+    if version >= 1:
         value.previous_producer_id = transaction.previous_producer_id
         value.next_producer_id = transaction.next_producer_id
     return Record(TransactionLogKey(transaction.id), value, version)
