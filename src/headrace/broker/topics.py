@@ -11,12 +11,13 @@ from headrace.replication.partition_leader import PartitionLeader
 
 
 class Topic:
-    __slots__ = ("name", "id", "leaders")
+    __slots__ = ("name", "id", "leaders", "acknowledgements")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.id = topic_id
         self.leaders: list[PartitionLeader] = []
+        self.acknowledgements: dict[int, tuple[bytes, bytes]] = {}  # see acknowledgements.py
 
     def leader(self, index: int) -> PartitionLeader:
         if 0 <= index < len(self.leaders):

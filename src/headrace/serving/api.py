@@ -1,7 +1,7 @@
 """What a request handler is given and what it may answer.
 
 A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It
-answers now (a response message), later (`Parked`), or never (`None`: produce with acks=0).
+answers now (a response message, or its bytes), later (`Parked`), or never (`None`: acks=0).
 Handlers raise `KafkaError` for refusals and never catch anything else.
 """
 

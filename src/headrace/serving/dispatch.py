@@ -86,7 +86,9 @@ class Route:
         """The whole reply as one piece."""
         pieces: list[Any] = []
         self.encode(answer, pieces.append)
-        body = b"".join(pieces)
+        return self.frame_of_body(correlation_id, b"".join(pieces))
+
+    def frame_of_body(self, correlation_id: int, body: bytes) -> list[Piece]:
         if self.flexible_reply:
             return [_reply_head_flexible(len(body) + 5, correlation_id, 0) + body]
         return [_reply_head(len(body) + 4, correlation_id) + body]
@@ -185,10 +187,13 @@ class Dispatch:
             answer = route.handle(route.owner, request, call)
             if answer is None:
                 return
-            if type(answer) is Parked:
+            if type(answer) is bytes:
+                pieces = route.frame_of_body(correlation_id, answer)
+            elif type(answer) is Parked:
                 self._park(session, route, correlation_id, answer, started)
                 return
-            pieces = route.frame(correlation_id, answer)
+            else:
+                pieces = route.frame(correlation_id, answer)
         except KafkaError as refusal:
             pieces = route.frame(correlation_id, error_response(route, refusal))
         except Refused:
