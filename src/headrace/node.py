@@ -16,6 +16,7 @@ from uuid import UUID
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.broker.identity import read_identity, write_identity
+from headrace.broker.log_cleaner import LogCleaner, Runner
 from headrace.broker.partitions import Partitions
 from headrace.consensus.formatting import (
     METADATA_FOLDER,
@@ -131,7 +132,9 @@ class Node:
         space: Callable[[], tuple[int, int]],
         open_files: int,
         stopwatch: Callable[[], int] | None = None,
+        compaction: Runner | None = None,
     ) -> None:
+        """`compaction` None: no log is compacted, as with `log.cleaner.enable=false`."""
         self.disk = disk
         self.settings = settings
         self.now = now  # both clocks; the loop sets them once per turn
@@ -158,6 +161,7 @@ class Node:
         self.controller = self._open_controller()
         self.broker = self._open_broker()
         self.controller.on_committed.append(self.broker.image_changed)
+        self.cleaner = self._open_cleaner(compaction)
         routes = [
             Route(api, version, self.controller if api.owner == "controller" else self.broker)
             for api in self._apis()
@@ -198,6 +202,8 @@ class Node:
 
     def stop(self) -> None:
         """Leave the cluster, then close the logs; `stopped` says when it is done."""
+        if self.cleaner is not None:
+            self.cleaner.stop()
         self.controller.stop(self.now)
         last = self.controller.image.offset
 
@@ -302,6 +308,19 @@ class Node:
         )
         return broker
 
+    def _open_cleaner(self, runner: Runner | None) -> LogCleaner | None:
+        if runner is None or not self.settings.values["log.cleaner.enable"]:
+            return None
+        return LogCleaner(
+            self.disk,
+            self.partitions,
+            self.broker.topics,
+            self.now,
+            runner,
+            values=lambda: self.broker.values,
+            in_background=self._in_background,
+        )
+
     def _join_cluster(self) -> None:
         settings = self.settings
         membership = Membership(
@@ -393,6 +412,8 @@ class Node:
 
     def _every_second(self) -> None:
         self.controller.tick(self.now)
+        if self.cleaner is not None:
+            self.cleaner.tick()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
             self._flushes.append(FlushOfEverything(found))
         for work in self.partitions.due_work():

@@ -53,6 +53,7 @@ class Partitions:
         self._flushes = flushes
         self._open_files = OpenFiles(disk, open_files)
         self._logs = LogFolder(self._open_files, folder, unwritten=unwritten, wants_flush=flushes)
+        self.compacting: PartitionLog | None = None  # what the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
         # Of one image's configs: what holds for topics that say nothing, and for this broker.
         self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
@@ -112,15 +113,17 @@ class Partitions:
     def delete(self, topic: str, index: int) -> None:
         settings = self._logs.logs[topic, index].settings
         renamed = self._logs.delete(topic, index, self._randomness(16).hex())
-        self._remove_later([renamed], settings.file_delete_delay_ms)
+        self.remove_later([renamed], settings.file_delete_delay_ms)
 
     def delete_before(self, found: PartitionLog, offset: int) -> None:
         found.delete_records_before(offset)
         self.apply_retention(found, found.end_offset)
 
     def apply_retention(self, found: PartitionLog, high_watermark: int) -> None:
+        if found is self.compacting:
+            return  # its segments are being read; the next time will do
         removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
-        self._remove_later(removed, found.settings.file_delete_delay_ms)
+        self.remove_later(removed, found.settings.file_delete_delay_ms)
 
     def due_flushes(self, now_ms: int) -> Iterator[PartitionLog]:
         """Logs whose `flush.ms` is over."""
@@ -170,7 +173,7 @@ class Partitions:
         self._metadata_log.close().run(self._disk)
         self._logs.close(broker_epoch=broker_epoch, high_watermarks=high_watermarks)
 
-    def _remove_later(self, paths: list[str], delay_ms: int) -> None:
+    def remove_later(self, paths: list[str], delay_ms: int) -> None:
         for path in paths:
             heappush(self._removals, (self._now.monotonic_ms + delay_ms, path))
 

@@ -24,6 +24,7 @@ class Effect(Enum):
     ACKNOWLEDGEMENT = "partition leaders compare the in-sync replicas with the new number"
     ALL_TOPICS = "as for a topic, for every topic that does not set it itself"
     CONNECTION_LIMITS = "give the listeners new limits"
+    NEXT_USE = "it is read anew whenever it is needed"
     NOTHING = "it is shown, and does nothing"
 
 
@@ -44,6 +45,9 @@ _OF_BROKERS: dict[str, Effect] = {
     "max.connections.per.ip": Effect.CONNECTION_LIMITS,
     # A log's idea of a producer that is gone is part of its settings.
     "producer.id.expiration.ms": Effect.ALL_TOPICS,
+    "log.cleaner.backoff.ms": Effect.NEXT_USE,
+    "log.cleaner.dedupe.buffer.size": Effect.NEXT_USE,
+    "log.cleaner.io.max.bytes.per.second": Effect.NEXT_USE,
 }
 
 

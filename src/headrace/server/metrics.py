@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from headrace.broker.log_cleaner import LogCleaner
 from headrace.serving.dispatch import Route
 
 Sample = tuple[dict[str, Any], float]
@@ -63,6 +64,22 @@ def request_families(routes: Iterable[Route]) -> Iterator[Family]:
         buckets[route.name] = [a + b for a, b in zip(total, route.buckets, strict=True)]
         sums[route.name] = sums.get(route.name, 0) + route.microseconds
     yield LatencyFamily(buckets, sums)
+
+
+def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:
+    """What compaction has done since the start; nothing if it is off."""
+    if cleaner is None:
+        return
+    for name, kind, explanation, value in (
+        ("rounds_total", "counter", "Rounds of compaction.", cleaner.rounds),
+        ("failures_total", "counter", "Rounds that failed.", cleaner.failures),
+        ("read_bytes_total", "counter", "Segments that were compacted.", cleaner.bytes_read),
+        ("written_bytes_total", "counter", "What is left of them.", cleaner.bytes_written),
+        ("seconds_total", "counter", "Time of all rounds.", cleaner.milliseconds / 1000),
+        ("max_dirty_ratio", "gauge", "Of the dirtiest log.", cleaner.dirtiest_ratio),
+        ("uncleanable_partitions", "gauge", "Left alone as damaged.", len(cleaner.uncleanable)),
+    ):
+        yield Family(f"headrace_log_cleaner_{name}", kind, explanation, [({}, value)])
 
 
 class LatencyFamily(Family):

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import select
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from time import perf_counter_ns
@@ -21,11 +22,12 @@ from headrace.broker.identity import UnusableFolder
 from headrace.consensus.metadata_log import UnusableMetadata
 from headrace.environment import Now
 from headrace.node import Node
+from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.flusher import Flusher
 from headrace.server.listener import Buffers, Door, Limits, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, request_families
+from headrace.server.metrics import Family, cleaner_families, request_families
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
@@ -64,6 +66,7 @@ class Server:
             self.listeners = open_listeners(settings, undo)
             self.flusher = Flusher()
             undo.callback(self.flusher.stop)
+            self.cleaner = CleanerProcess()
             self.node = self._open_node(descriptors)
             undo.pop_all()  # from here on `serve` ends what was begun
         self.loop = Loop(
@@ -73,7 +76,10 @@ class Server:
             self.node.dispatch,
             self.node.purgatory,
             self._end_turn,
+            most_held_bytes=most_held_bytes(settings.values),
         )
+        self.cleaner.watch = self.loop.call_when_readable
+        self.cleaner.forget = self.loop.stop_calling
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
         buffers = Buffers(
             settings.values["socket.send.buffer.bytes"],
@@ -99,6 +105,7 @@ class Server:
                 space=lambda: space_of(settings.log_dir),
                 open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
                 stopwatch=perf_counter_ns if settings.metrics is not None else None,
+                compaction=self.cleaner,
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None
@@ -180,6 +187,7 @@ class Server:
         self._end_threads()
 
     def _end_threads(self) -> None:
+        self.cleaner.close()
         self.flusher.stop()
         if self.metrics is not None:
             self.metrics.close()
@@ -213,6 +221,7 @@ class Server:
             ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
         ):
             yield Family(name, kind, explanation, [({}, value)])
+        yield from cleaner_families(self.node.cleaner)
         yield Family(
             "headrace_log_bytes",
             "gauge",
@@ -263,6 +272,12 @@ def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
                 "Is another broker running there? Choose a port with --listen."
             ) from None
     return opened
+
+
+def most_held_bytes(values: Mapping[str, Any]) -> int:
+    """Of unfinished requests over all connections; Kafka's -1 means no limit."""
+    limit: int = values["queued.max.request.bytes"]
+    return limit if limit >= 0 else sys.maxsize
 
 
 def limits_of(values: Mapping[str, Any], descriptors: int) -> Limits:

@@ -1,9 +1,10 @@
 """The small files beside the logs, to the byte as Apache Kafka writes them.
 
 Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`), a log's leader epochs, a partition's topic id, the data folder's
-`meta.properties`, and the file that says that the last shutdown was clean. Text in, values out and
-back: nothing here touches a disk. What cannot be understood raises `MalformedCheckpoint`.
+`replication-offset-checkpoint`, `cleaner-offset-checkpoint`), a log's leader epochs, a partition's
+topic id, the data folder's `meta.properties`, and the file that says that the last shutdown was
+clean. Text in, values out and back: nothing here touches a disk. What cannot be understood raises
+`MalformedCheckpoint`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headrace.protocol import uuids
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"

@@ -3,7 +3,7 @@
 Rules: a batch is opaque; the leader sets its base offset and epoch in the caller's own buffer, the
 rest goes to the file as it came. Small batches are gathered and written once per turn of the loop
 (`write_pending`); until then they count as appended, and a read writes them first.
-Not done: compaction, preallocated log files.
+Not done: preallocated log files.
 """
 
 from __future__ import annotations

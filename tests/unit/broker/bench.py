@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 class Bench:
     """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
 
-    def __init__(self, folder, *, flushes_wait=False, **settings):
+    def __init__(self, folder, *, flushes_wait=False, compaction=None, **settings):
         self.folder = folder
         self.now = Now(1_000, START_MS)
         self.background = deque()
@@ -34,6 +34,7 @@ class Bench:
             submit=lambda work, done: self.background.append((work, done)),
             space=lambda: (1_000_000, 500_000),
             open_files=100,
+            compaction=compaction,
         )
         self.settle()
         self.flushes_wait = flushes_wait

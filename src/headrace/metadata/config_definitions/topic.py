@@ -65,22 +65,19 @@ _DURABILITY = (
 )
 _RETENTION = (
     listing("cleanup.policy", ("delete",), some_of(*CLEANUP_POLICIES),
-        "delete: remove old segments; compact: keep each key's last record (keys are required "
-        "already, compaction is not done yet); both; or neither."),
+        "delete: remove old segments; compact: keep each key's last record; both; or neither."),
     long("retention.ms", 7 * DAY_MS, at_least(-1),
         "Segments whose newest record is older are removed (policy delete); -1 keeps all."),
     long("retention.bytes", -1, None,
         "Size of a partition above which its oldest segments are removed; -1 is no limit."),
-    *without_effect("logs are not compacted yet",
-        long("delete.retention.ms", DAY_MS, at_least(0),
-            "How long a compacted topic keeps the markers of deleted keys for readers to see."),
-        long("min.compaction.lag.ms", 0, at_least(0),
-            "A record stays untouched by compaction for at least so long."),
-        long("max.compaction.lag.ms", LONG_MAX, at_least(1),
-            "After so long a record is compacted, whatever min.cleanable.dirty.ratio says."),
-        double("min.cleanable.dirty.ratio", 0.5, between(0, 1),
-            "Compaction begins when so large a share of the log has not been compacted yet."),
-    ),
+    long("delete.retention.ms", DAY_MS, at_least(0),
+        "How long a compacted topic keeps the markers of deleted keys for readers to see."),
+    long("min.compaction.lag.ms", 0, at_least(0),
+        "A record stays untouched by compaction for at least so long."),
+    long("max.compaction.lag.ms", LONG_MAX, at_least(1),
+        "After so long a record is compacted, whatever min.cleanable.dirty.ratio says."),
+    double("min.cleanable.dirty.ratio", 0.5, between(0, 1),
+        "Compaction begins when so large a share of the log has not been compacted yet."),
 )
 _RECORDS = (
     integer("max.message.bytes", 1024**2 + 12, at_least(0),

@@ -1,0 +1,227 @@
+"""The log cleaner's part on the loop: which log is compacted next, and what becomes of the result.
+
+Looks every `log.cleaner.backoff.ms` for the log with the largest share of dirty bytes among those
+that are due, has one log at a time compacted elsewhere (`Runner`), swaps in each group of segments
+as it comes, and notes in `cleaner-offset-checkpoint` how far each log is clean. After a round it
+looks again at once. A log whose bytes are damaged is left alone until the next start, and said so.
+Settings are read when a round begins, so a change of them counts from the next one on.
+Not done: more than one log at a time (`log.cleaner.threads`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.broker.partitions import Partitions
+from headrace.broker.topics import Topics
+from headrace.environment import Disk, Now
+from headrace.protocol.errors import KafkaError
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.storage import checkpoints
+from headrace.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.storage.compaction import CleanedGroup, CleaningJob, job_for
+from headrace.storage.compaction_plan import Cleanable, measure
+from headrace.storage.segment import Segment
+
+log = logging.getLogger(__name__)
+
+
+class Reports(Protocol):
+    """What a runner tells, on the loop."""
+
+    def cleaned(self, group: CleanedGroup) -> None: ...
+
+    def finished(self, cleaned_to: int) -> None: ...
+
+    def failed(self, reason: str, *, damaged: bool) -> None: ...
+
+
+class Runner(Protocol):
+    """Where compaction runs; one job at a time."""
+
+    def start(self, job: CleaningJob, bytes_per_second: float, reports: Reports) -> None: ...
+
+    def stop(self) -> None:
+        """Give the job up; nothing more is reported."""
+        ...
+
+
+@dataclass(slots=True)
+class Round:
+    """The log that is being compacted."""
+
+    leader: PartitionLeader
+    segments: dict[int, Segment]  # as they were when the round began, by base offset
+    began_ms: int
+
+
+class LogCleaner:
+    """Numbers for the metrics are public: all rounds since the start."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        partitions: Partitions,
+        topics: Topics,
+        now: Now,
+        runner: Runner,
+        *,
+        values: Callable[[], Any],
+        in_background: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.rounds = 0
+        self.failures = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.milliseconds = 0
+        self.dirtiest_ratio = 0.0
+        self.uncleanable: set[tuple[bytes, int]] = set()  # topic id, index
+        self._disk = disk
+        self._partitions = partitions
+        self._topics = topics
+        self._now = now
+        self._runner = runner
+        self._values = values
+        self._in_background = in_background
+        self._path = f"{partitions.folder}/{checkpoints.CLEANED_OFFSETS}"
+        self._cleaned_to = self._read_checkpoint()
+        self._round: Round | None = None
+        self._look_at_ms = 0
+        self._stopped = False
+
+    def tick(self) -> None:
+        """Every second, and after each round: begin one if it is due and none is under way."""
+        if self._round is not None or self._stopped:
+            return
+        if self._now.monotonic_ms < self._look_at_ms:
+            return
+        found = self._dirtiest()
+        if found is None:
+            self._rest()
+        else:
+            self._begin(*found)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._end_round()
+        self._runner.stop()
+
+    # --- which one
+
+    def _compacted(self) -> Iterator[tuple[PartitionLeader, Cleanable]]:
+        for topic in self._topics.by_name.values():
+            for leader in topic.leaders:
+                found = leader.log
+                is_damaged = (leader.topic_id, leader.index) in self.uncleanable
+                if is_damaged or "compact" not in found.settings.cleanup_policy:
+                    continue
+                yield (
+                    leader,
+                    measure(
+                        found.segments.items,
+                        found.settings,
+                        cleaned_to=self._cleaned_to.get((leader.topic, leader.index)),
+                        start_offset=found.start_offset,
+                        end_offset=found.end_offset,
+                        last_stable_offset=leader.last_stable_offset(),
+                        wall_ms=self._now.wall_ms,
+                    ),
+                )
+
+    def _dirtiest(self) -> tuple[PartitionLeader, Cleanable] | None:
+        found = list(self._compacted())
+        self.dirtiest_ratio = max((dirty.dirty_ratio for _, dirty in found), default=0.0)
+        due = [each for each in found if each[1].is_due]
+        return max(due, key=lambda each: each[1].dirty_ratio, default=None)
+
+    # --- one round
+
+    def _begin(self, leader: PartitionLeader, cleanable: Cleanable) -> None:
+        values = self._values()
+        job = job_for(
+            leader.log,
+            cleanable,
+            wall_ms=self._now.wall_ms,
+            memory=values["log.cleaner.dedupe.buffer.size"],
+        )
+        segments = {segment.base_offset: segment for segment in leader.log.segments.items}
+        self._round = Round(leader, segments, self._now.monotonic_ms)
+        self._partitions.compacting = leader.log
+        self._runner.start(job, values["log.cleaner.io.max.bytes.per.second"], self)
+
+    def cleaned(self, group: CleanedGroup) -> None:
+        """These segments have a `.cleaned` one now."""
+        if self._round is None:
+            return
+        leader = self._round.leader
+        old = [self._round.segments[base] for base in group.sources]
+        try:
+            removed = leader.log.swap_in(old, wall_ms=self._now.wall_ms)
+        except KafkaError as problem:
+            self.failed(str(problem), damaged=False)
+            self._runner.stop()
+            return
+        if removed is None:
+            self.failed("the log has changed meanwhile", damaged=False)
+            self._runner.stop()
+            return
+        self._partitions.remove_later(removed, leader.log.settings.file_delete_delay_ms)
+        self.bytes_read += group.bytes_read
+        self.bytes_written += group.bytes_written
+
+    def finished(self, cleaned_to: int) -> None:
+        if self._round is None:
+            return
+        leader = self._round.leader
+        self.rounds += 1
+        self._end_round()
+        self._cleaned_to[leader.topic, leader.index] = cleaned_to
+        self._in_background(self._checkpoint_work())
+        self.tick()
+
+    def failed(self, reason: str, *, damaged: bool) -> None:
+        if self._round is None:
+            return
+        leader = self._round.leader
+        self.failures += 1
+        if damaged:
+            self.uncleanable.add((leader.topic_id, leader.index))
+            log.error("%s-%d is not compacted any more: %s", leader.topic, leader.index, reason)
+        else:
+            log.warning("%s-%d was not compacted: %s", leader.topic, leader.index, reason)
+        self._end_round()
+        self._rest()
+
+    def _end_round(self) -> None:
+        if self._round is not None:
+            self.milliseconds += self._now.monotonic_ms - self._round.began_ms
+        self._round = None
+        self._partitions.compacting = None
+
+    def _rest(self) -> None:
+        self._look_at_ms = self._now.monotonic_ms + self._values()["log.cleaner.backoff.ms"]
+
+    # --- how far each log is clean
+
+    def _read_checkpoint(self) -> dict[Partition, int]:
+        """A file that is missing or damaged costs a longer round, nothing else."""
+        if not self._disk.exists(self._path):
+            return {}
+        try:
+            return checkpoints.offsets_from_bytes(self._disk.read_file(self._path))
+        except MalformedCheckpoint:
+            return {}
+
+    def _checkpoint_work(self) -> Callable[[], None]:
+        """Written elsewhere than on the loop; deleted partitions are left out."""
+        there = {
+            (leader.topic, leader.index)
+            for topic in self._topics.by_name.values()
+            for leader in topic.leaders
+        }
+        self._cleaned_to = {p: offset for p, offset in self._cleaned_to.items() if p in there}
+        data = checkpoints.offsets_to_bytes(self._cleaned_to)
+        return lambda: self._disk.write_file(self._path, [data])

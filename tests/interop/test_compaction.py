@@ -1,0 +1,212 @@
+"""Compacted topics: the same records at Headrace and at Apache Kafka end with the same last value
+of each key; Apache Kafka and its tools read what compaction left; a kill -9 loses nothing."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from tests.interop.brokers import Node, make_node
+from tests.interop.clients import ALL_COMPRESSIONS
+from tests.interop.java_session import JavaSession
+from tests.interop.test_files import DUMP, TROUBLE, files
+from tests.interop.topics import create_topic
+
+QUICK = {
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0",
+    "log.retention.check.interval.ms": "500",
+}
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "300", "file.delete.delay.ms": "500"}
+KEYS = 200
+RECORDS = 3000
+Latest = dict[bytes, bytes | None]
+
+
+def write(node: Node, topic: str, compression: str, round_: int, latest: Latest) -> None:
+    """Random keys, one in ten a tombstone; the same for every target."""
+    chance = random.Random(f"{compression}-{round_}")
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "compression.type": compression,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.num.messages": 50,
+        }
+    )
+    for number in range(RECORDS):
+        key = b"key-%d" % chance.randrange(KEYS)
+        noise = f"{pow(7, number, 2**200):x}".encode()
+        value = None if chance.random() < 0.1 else b"%d %d %s" % (round_, number, noise)
+        producer.produce(topic, value, key, partition=0)
+        latest[key] = value
+        if number % 500 == 0:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+
+
+def read(node: Node, topic: str, end: int) -> tuple[Latest, list[int]]:
+    """The last value of each key, and the offsets that are left, up to the offset `end`."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    latest: Latest = {}
+    offsets: list[int] = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        message = consumer.poll(5)
+        if message is None:
+            continue
+        if message.error():
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            assert message.offset() == end
+            break
+        latest[message.key()] = message.value()
+        offsets.append(message.offset())
+    else:
+        raise AssertionError(f"the end of {topic} was not reached")
+    consumer.close()
+    return latest, offsets
+
+
+def end_of(node: Node, topic: str) -> int:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": node.bootstrap, "group.id": "x"})
+    _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=30)
+    consumer.close()
+    return int(end)
+
+
+def wait_until_clean(node: Node, topic: str, offset: int) -> None:
+    """The cleaner's own checkpoint says how far it has got."""
+    path = node.data / "cleaner-offset-checkpoint"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = re.search(rf"^{topic} 0 (\d+)$", path.read_text() if path.exists() else "", re.M)
+        if found and int(found[1]) >= offset:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{topic} was not compacted up to {offset}:\n{node.log_text()[-3000:]}")
+
+
+def fill(node: Node, topic: str, compression: str) -> tuple[Latest, int]:
+    """Three rounds, each of which closes the segment of the one before; all but the last are
+    compacted. Answers the last value of each key and the offset up to which it is clean."""
+    latest: Latest = {}
+    for round_ in range(3):
+        write(node, topic, compression, round_, latest)
+        time.sleep(0.4)  # segment.ms
+    latest[b"end"] = b"end"
+    return latest, close_and_compact(node, topic)
+
+
+def close_and_compact(node: Node, topic: str) -> int:
+    """One more record, which closes the last segment; the offset up to which all is clean then."""
+    clean_to = end_of(node, topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce(topic, b"end", b"end", partition=0)
+    assert producer.flush(30) == 0
+    wait_until_clean(node, topic, clean_to)
+    return clean_to
+
+
+@pytest.mark.parametrize("kind", ["headrace", "apache"])
+def test_the_last_value_of_each_key_is_the_same_everywhere(
+    kind: str, tmp_path: Path, java: JavaSession
+) -> None:
+    node = make_node(kind, tmp_path / kind, QUICK)
+    node.start()
+    expected = {}
+    for compression in ALL_COMPRESSIONS:
+        topic = create_topic(node.bootstrap, f"compacted-{compression}", config=COMPACTED)
+        latest, clean_to = fill(node, topic, compression)
+        found, offsets = read(node, topic, clean_to + 1)
+        assert found == latest
+        assert offsets == sorted(set(offsets))
+        # Clean: one record of each key, and the one that closed the segment.
+        assert len(offsets) <= KEYS + 1
+        expected[topic] = latest, offsets
+    node.stop()
+    check_files(node.data, java)
+    # Apache Kafka takes the folder over, and Headrace takes Apache Kafka's.
+    other = make_node("apache" if kind == "headrace" else "headrace", tmp_path / "other", QUICK)
+    other.take_over(node)
+    other.start()
+    for topic, (latest, offsets) in expected.items():
+        assert read(other, topic, offsets[-1] + 1) == (latest, offsets)
+    other.stop()
+
+
+def check_files(data: Path, java: JavaSession) -> None:
+    dumped = java.run(DUMP, "--files", files(data, "compacted-*/*.log"), "--deep-iteration")
+    assert not TROUBLE.search(re.sub(r"payload: .*", "", dumped))
+    assert "deleteHorizonMs: OptionalLong[" in dumped
+    for suffix in ("index", "timeindex"):
+        for check in ("--verify-index-only", "--index-sanity-check"):
+            checked = java.run(DUMP, "--files", files(data, f"compacted-*/*.{suffix}"), check)
+            assert not TROUBLE.search(checked)
+
+
+def test_tombstones_go_and_both_policies_work_together(target: str, tmp_path: Path) -> None:
+    node = make_node(target, tmp_path, QUICK)
+    node.start()
+    quick = COMPACTED | {"delete.retention.ms": "0"}
+    gone = create_topic(node.bootstrap, "tombstones", config=quick)
+    both = quick | {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    old = create_topic(node.bootstrap, "both", config=both)
+    latest, _ = fill(node, gone, "none")
+    time.sleep(0.4)
+    clean_to = close_and_compact(node, gone)  # drops the tombstones that the round before marked
+    found, _ = read(node, gone, clean_to + 1)
+    assert found == {key: value for key, value in latest.items() if value is not None}
+    fill(node, old, "none")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and start_of(node, old) < 3 * RECORDS:
+        time.sleep(0.2)
+    assert start_of(node, old) >= 3 * RECORDS
+    node.stop()
+
+
+def start_of(node: Node, topic: str) -> int:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": node.bootstrap, "group.id": "x"})
+    start, _ = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=30)
+    consumer.close()
+    return int(start)
+
+
+def test_a_kill_while_logs_are_compacted_loses_nothing(target: str, tmp_path: Path) -> None:
+    # So slow that there is always a round to kill.
+    settings = QUICK | {"log.cleaner.io.max.bytes.per.second": "2000000"}
+    node = make_node(target, tmp_path, settings)
+    node.start()
+    topic = create_topic(node.bootstrap, "killed", config=COMPACTED)
+    latest: Latest = {}
+    for round_ in range(6):
+        write(node, topic, "none", round_, latest)
+        time.sleep(0.3 + 0.05 * round_)
+        node.kill()
+        node.start()
+        assert read(node, topic, end_of(node, topic))[0] == latest
+    clean_to = end_of(node, topic)
+    time.sleep(0.4)
+    write(node, topic, "none", 7, latest)
+    wait_until_clean(node, topic, clean_to)
+    assert read(node, topic, end_of(node, topic))[0] == latest
+    node.stop()
+    left = [*node.data.glob("*/*.cleaned"), *node.data.glob("*/*.swap")]
+    node.start()
+    assert read(node, topic, end_of(node, topic))[0] == latest
+    assert not [path for path in left if path.exists()]
+    node.stop()

@@ -1,0 +1,231 @@
+"""The log cleaner on the loop: which log, when, and what becomes of the result."""
+
+import pytest
+
+from headrace.protocol.messages import delete_topics, fetch
+from headrace.protocol.record_batch import Record, build, headers_in, walk
+from headrace.server.real_disk import RealDisk
+from headrace.storage.compaction import clean
+from tests.unit.broker.bench import Bench, fetch_request, only_partition
+
+BACKOFF = 15_000
+
+
+class InThisProcess:
+    """A runner whose work is done when the story says so."""
+
+    def __init__(self):
+        self.job = None
+        self.stops = 0
+
+    def start(self, job, bytes_per_second, reports):
+        assert self.job is None
+        self.job, self.reports = job, reports
+        self.bytes_per_second = bytes_per_second
+
+    def stop(self):
+        self.stops += 1
+        self.job = None
+
+    def run(self):
+        groups = []
+        cleaned_to = clean(RealDisk(), self.job, lambda length: None, groups.append)
+        self.job = None
+        for group in groups:
+            self.reports.cleaned(group)
+        self.reports.finished(cleaned_to)
+
+
+@pytest.fixture
+def runner():
+    return InThisProcess()
+
+
+@pytest.fixture
+def bench(tmp_path, runner):
+    return Bench(tmp_path / "data", compaction=runner)
+
+
+SMALL = {"cleanup_policy": "compact", "segment_ms": 1000, "min_cleanable_dirty_ratio": 0.1}
+
+
+def put(bench, topic, *records):
+    data = build([Record(k, v, timestamp=bench.now.wall_ms) for k, v in records])
+    answer = bench.produce(topic, records=data)
+    assert answer.error_code == 0
+    return answer.base_offset
+
+
+def closed_segment(bench, topic, *records):
+    """These records in a segment of their own, which is closed; `z` begins the next one."""
+    put(bench, topic, *records)
+    bench.advance(2000)
+    put(bench, topic, (b"z", b"%d" % bench.now.wall_ms))
+
+
+def records(bench, topic):
+    """Read on until the end; an answer has the batches of one segment."""
+    found, offset = [], 0
+    while data := only_partition(
+        bench.ask(fetch, fetch_request(topic, offset), version=12)
+    ).records:
+        for position, header in headers_in(data):
+            batch = data[position : position + header.size]
+            found += [(r.offset, r.key, r.value) for r in walk(batch, 1 << 20)]
+            offset = header.last_offset + 1
+    return found
+
+
+def log_of(bench, topic):
+    return bench.node.broker.topics.by_name[topic].leaders[0].log
+
+
+def test_a_dirty_log_is_compacted_and_readers_see_the_rest(bench, runner):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    slow = log_of(bench, "t").read(0, 10_000, up_to=4, at_least_one=True)
+    before = slow.file.read(slow.length, slow.position)
+    runner.run()
+    assert [record[:2] for record in records(bench, "t")] == [(1, b"b"), (2, b"a"), (3, b"z")]
+    # A socket that still sends from the old file gets the old bytes.
+    assert slow.file.read(slow.length, slow.position) == before
+    cleaner = bench.node.cleaner
+    assert (cleaner.rounds, cleaner.failures) == (1, 0)
+    assert 0 < cleaner.bytes_written < cleaner.bytes_read
+    bench.settle()
+    checkpoint = bench.folder / "cleaner-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n1\nt 0 3\n"
+
+
+def test_old_files_go_after_their_delay(bench, runner):
+    bench.create("t", **SMALL, file_delete_delay_ms=5000)
+    closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    runner.run()
+    bench.settle()
+    there = list((bench.folder / "t-0").glob("*.deleted"))
+    assert there
+    bench.advance(5000)
+    assert not list((bench.folder / "t-0").glob("*.deleted"))
+
+
+def test_the_dirtiest_log_comes_first(bench, runner):
+    for topic in ("little", "much"):
+        bench.create(topic, **SMALL)
+        closed_segment(bench, topic, *[(b"%d" % n, b"x") for n in range(20)])
+    for _ in range(2):
+        bench.advance(BACKOFF)
+        runner.run()
+    put(bench, "little", (b"a", b"1"))
+    put(bench, "much", *[(b"%d" % n, b"x") for n in range(9)])
+    bench.advance(2000)
+    put(bench, "little", (b"z", b"1"))
+    put(bench, "much", (b"z", b"1"))
+    leader, _ = bench.node.cleaner._dirtiest()
+    assert leader.topic == "much"
+    assert bench.node.cleaner.dirtiest_ratio > 0.2
+
+
+def test_a_log_that_is_clean_enough_is_left_alone(bench, runner):
+    bench.create("t", cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=0.9)
+    closed_segment(bench, "t", *[(b"%d" % n, b"x") for n in range(20)])
+    bench.advance(BACKOFF)
+    runner.run()
+    closed_segment(bench, "t", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    assert runner.job is None
+
+
+def test_where_a_log_is_clean_is_known_after_a_restart(bench, runner, tmp_path):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    runner.run()
+    bench.stop()
+    again = InThisProcess()
+    bench = Bench(tmp_path / "data", compaction=again)
+    bench.advance(BACKOFF)
+    assert again.job is None
+    closed_segment(bench, "t", (b"a", b"3"))
+    bench.advance(BACKOFF)
+    assert again.job.first_dirty == 2
+
+
+def test_a_damaged_log_is_left_alone_and_others_are_not(bench, runner):
+    bench.create("bad", **SMALL)
+    closed_segment(bench, "bad", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    runner.reports.failed("the batch at 0 is damaged", damaged=True)
+    runner.job = None
+    bench.create("good", **SMALL)
+    closed_segment(bench, "good", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    assert runner.job.folder.endswith("good-0")
+    assert len(bench.node.cleaner.uncleanable) == 1
+
+
+def test_after_a_failure_it_rests_and_tries_again(bench, runner):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    runner.reports.failed("no space", damaged=False)
+    runner.job = None
+    bench.advance(BACKOFF - 1000)
+    assert runner.job is None
+    bench.advance(1000)
+    assert runner.job is not None
+
+
+def test_a_topic_that_is_deleted_meanwhile(bench, runner):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    groups = []
+    clean(RealDisk(), runner.job, lambda length: None, groups.append)
+    request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    bench.ask(delete_topics, request, version=5)
+    runner.reports.cleaned(groups[0])
+    assert runner.stops == 1
+    assert bench.node.cleaner.failures == 1
+
+
+def test_retention_waits_for_the_round(bench, runner):
+    bench.create("t", **{**SMALL, "cleanup_policy": "compact,delete"}, retention_ms=60_000)
+    closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    assert runner.job is not None
+    bench.advance(300_000)
+    assert log_of(bench, "t").segments.bases[0] == 0
+    runner.run()
+    bench.advance(300_000)
+    assert log_of(bench, "t").segments.bases[0] > 0
+
+
+def test_the_settings_of_the_moment_count(bench, runner, tmp_path):
+    other = InThisProcess()
+    slow = Bench(
+        tmp_path / "slow",
+        compaction=other,
+        log_cleaner_io_max_bytes_per_second="1000",
+        log_cleaner_dedupe_buffer_size="4096",
+        log_cleaner_backoff_ms="100",
+    )
+    slow.create("t", **SMALL)
+    closed_segment(slow, "t", (b"a", b"1"))
+    slow.advance(1000)
+    assert other.bytes_per_second == 1000
+    assert other.job.memory == 4096
+
+
+def test_it_can_be_switched_off(tmp_path):
+    bench = Bench(tmp_path / "data", compaction=InThisProcess(), log_cleaner_enable="false")
+    assert bench.node.cleaner is None
+
+
+def test_the_end_of_the_node_ends_the_round(bench, runner):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    bench.stop()
+    assert runner.stops == 1
