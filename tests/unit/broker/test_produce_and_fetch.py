@@ -4,6 +4,7 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_topics, fetch, list_offsets, metadata, produce
+from headrace.server.real_disk import RealFile
 from headrace.serving.api import Refused
 from tests.unit.broker.bench import (
     PARKED,
@@ -275,3 +276,23 @@ def test_a_name_that_is_no_topic_name_is_not_made(bench):
     wanted = [metadata.MetadataRequestTopic(bytes(16), "no/way")]
     answer = bench.ask(metadata, metadata.MetadataRequest(wanted, True))
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(bench, monkeypatch, size):
+    def no_space(self, data):
+        raise OSError(28, "No space left on device")
+
+    bench.create("orders")
+    bench.produce("orders", "before")
+    with monkeypatch.context() as full:
+        full.setattr(RealFile, "append", no_space)
+        if size < 2048:  # gathered: the refusal comes at the end of the turn, before any reply
+            with pytest.raises(AssertionError):
+                bench.produce("orders", "x" * size)
+        else:
+            refused = bench.produce("orders", "x" * size)
+            assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert values_in(bench.fetch("orders").records) == [b"before"]
+    assert bench.produce("orders", "after").base_offset == 1
+    assert values_in(bench.fetch("orders").records) == [b"before", b"after"]

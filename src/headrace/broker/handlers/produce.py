@@ -64,7 +64,9 @@ def handle(
     return append_all(broker, request, call)
 
 
-def append_one(broker: Broker, data: TopicProduceData, acks: int, call: Call) -> bytes | None:
+def append_one(
+    broker: Broker, data: TopicProduceData, acks: int, call: Call
+) -> ProduceResponse | bytes | None:
     """The short way of the most common request; None, with nothing done, takes the long one."""
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     topics = broker.topics
@@ -84,8 +86,10 @@ def append_one(broker: Broker, data: TopicProduceData, acks: int, call: Call) ->
         return None
     try:
         base_offset, append_time = leader.append(records, call.now.wall_ms, acks_all=acks == ALL)
-    except KafkaError:
-        return None  # refused with nothing done; the long way says why
+    except KafkaError as refusal:
+        # Not tried again the long way: the batch may carry its new offset already.
+        answer = refused_by(leader, refusal)
+        return ProduceResponse([TopicProduceResponse(data.name, data.topic_id, [answer])])
     if leader.waiting or leader.sessions:
         broker.partition_changed(leader)
     return acknowledgement(
@@ -128,7 +132,7 @@ def append_all(
                     part.records, wall_ms, acks_all=acks == ALL
                 )
             except RecordsRefused as refusal:
-                answers.append(refused_records(part.index, refusal, leader.log.start_offset))
+                answers.append(refused_by(leader, refusal))
                 continue
             except KafkaError as refusal:
                 answers.append(refused(part.index, refusal))
@@ -186,14 +190,14 @@ def require_kind(records: Records, version: int) -> int:
     return attributes & TRANSACTIONAL
 
 
-def refused_records(
-    index: int, refusal: RecordsRefused, start_offset: int
-) -> PartitionProduceResponse:
-    answer = refused(index, refusal)
-    answer.log_start_offset = start_offset
-    answer.record_errors = [
-        BatchIndexAndErrorMessage(number, message) for number, message in refusal.records
-    ]
+def refused_by(leader: PartitionLeader, refusal: KafkaError) -> PartitionProduceResponse:
+    """What a partition says of a batch that it does not take."""
+    answer = refused(leader.index, refusal)
+    if isinstance(refusal, RecordsRefused):
+        answer.log_start_offset = leader.log.start_offset
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(number, message) for number, message in refusal.records
+        ]
     return answer
 
 
