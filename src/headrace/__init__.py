@@ -1,20 +1,41 @@
 """Headrace: an event-streaming platform in Python that speaks the Kafka protocol.
 
-Importing this package loads nothing else; its public parts are loaded when they are first touched.
+Importing this package loads nothing else; its public parts are loaded when they are first touched:
+`headrace.client`, `headrace.testing`, and the client's main names, as in
+`from headrace import Producer, Consumer`.
 """
+
+TYPE_CHECKING = False  # `typing` itself would cost more than the rest of this file
+if TYPE_CHECKING:
+    from headrace.client import Admin as Admin
+    from headrace.client import AsyncConsumer as AsyncConsumer
+    from headrace.client import AsyncProducer as AsyncProducer
+    from headrace.client import Consumer as Consumer
+    from headrace.client import Producer as Producer
+    from headrace.client import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
 
 PUBLIC_PARTS = ("client", "testing")
+CLIENT_NAMES = (
+    "Admin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "Consumer",
+    "Producer",
+    "TopicPartition",
+)
 
 
 def __getattr__(name: str) -> object:
-    if name not in PUBLIC_PARTS:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     from importlib import import_module
 
-    return import_module(f"headrace.{name}")
+    if name in PUBLIC_PARTS:
+        return import_module(f"headrace.{name}")
+    if name in CLIENT_NAMES:
+        return getattr(import_module("headrace.client"), name)
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *PUBLIC_PARTS]
+    return ["__version__", *PUBLIC_PARTS, *CLIENT_NAMES]

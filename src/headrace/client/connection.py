@@ -7,6 +7,8 @@ Not done: the Java client's own names for key stores; librdkafka refuses what it
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +38,15 @@ DEFAULT_PORT = 9092
 # `-X debug=...` or `-X log_level=...` brings its log back.
 QUIET = "0"
 
+# Where librdkafka's own log goes for programs: they decide what becomes of it.
+LOG = logging.getLogger("headrace.client.librdkafka")
+
+# Where a program's clients look if it does not say where.
+BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
+
+# What librdkafka takes as a setting.
+Setting = str | int | float | bool
+
 # How long a refused connection is tried again before we believe it: a node may just be starting.
 PATIENCE_WHEN_REFUSED_S = 1.0
 
@@ -63,20 +74,40 @@ class Connection:
         return merged
 
     def admin(self) -> AdminClient:
-        return _made(lambda: AdminClient(self.with_settings()))
+        return made(lambda: AdminClient(self.with_settings()))
 
     def producer(self, **more: str | int | float | bool) -> Producer:
-        return _made(lambda: Producer(self.with_settings(**more)))
+        return made(lambda: Producer(self.with_settings(**more)))
 
     def consumer(self, **more: str | int | float | bool) -> Consumer:
-        return _made(lambda: Consumer(self.with_settings(**more)))
+        return made(lambda: Consumer(self.with_settings(**more)))
+
+
+def connected(given: str | Connection | None, settings: Mapping[str, Setting] | None) -> Connection:
+    """Where a program's client connects: an address or a connection, and settings that win."""
+    if isinstance(given, Connection):
+        at = Connection(dict(given.settings), given.timeout_s)
+    else:
+        named = given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+        at = Connection({"bootstrap.servers": named})
+    at.settings.update({name: as_text(value) for name, value in (settings or {}).items()})
+    return at
+
+
+def as_text(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
+    """All settings of one client of a program; librdkafka's log goes to Python's."""
+    return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings}
 
 
 class _AsksForMetadata(Protocol):
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any: ...
 
 
-def _made(make: Callable[[], _Client]) -> _Client:
+def made(make: Callable[[], _Client]) -> _Client:
     """A client of librdkafka, or a sentence about the setting that it refuses."""
     try:
         return make()

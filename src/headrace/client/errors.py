@@ -1,16 +1,29 @@
 """What can go wrong between us and a cluster, as sentences for the person who asked.
 
-Errors of librdkafka carry names such as `_TRANSPORT` and half a log line; `explain` turns the ones
-that people meet into a sentence that says what to do. The rest keep the broker's own words.
+One family: whatever the client raises is a `ClientError`; its kinds are for programs that act on
+them. Errors of librdkafka carry names such as `_TRANSPORT` and half a log line; `explain` turns the
+ones that people meet into a sentence that says what to do. The rest keep the broker's own words.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from confluent_kafka import KafkaError, KafkaException
+
+if TYPE_CHECKING:
+    from headrace.client.records import Record
 
 
 class ClientError(Exception):
-    """A call failed; the text is one sentence for a person."""
+    """A call failed; the text is one sentence for a person.
+
+    `code` is Kafka's or librdkafka's name of the error, if one of them raised it; `retriable` says
+    that the same call may work a little later.
+    """
+
+    code: str | None = None
+    retriable: bool = False
 
 
 class Unreachable(ClientError):
@@ -21,12 +34,83 @@ class NoSuchTopic(ClientError):
     """The cluster has no topic of this name."""
 
 
+class Misuse(ClientError):
+    """A call at the wrong time or from the wrong place: a bug in the program that makes it."""
+
+
+class SerializationFailed(ClientError):
+    """A key or a value could not be turned into bytes; nothing was sent."""
+
+
+class BufferFull(ClientError):
+    """The local buffer did not drain in time; the record was not taken."""
+
+
+class DeliveryFailed(ClientError):
+    """A record was taken and not written. With DELIVERY_TIMED_OUT nobody knows whether it was."""
+
+
+class Fenced(ClientError):
+    """A newer producer or group member took this one's place; this one is done for."""
+
+
+class TransactionAborted(ClientError):
+    """A transaction could not be committed; nothing of it is visible. It may be tried anew."""
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed."""
+
+
+class NoOffset(ClientError):
+    """There is no committed offset, or it is out of range, and auto_offset_reset is "none"."""
+
+
+class PollTooSlow(ClientError):
+    """The program took longer than max.poll.interval.ms between polls; its partitions are gone."""
+
+
+class PoisonRecord(ClientError):
+    """A record whose key or value cannot be deserialized; `record` has it as bytes.
+
+    The consumer stays before it: `consumer.skip(poison)` goes on after it.
+    """
+
+    def __init__(self, part: str, record: Record[bytes, bytes], cause: Exception) -> None:
+        super().__init__(
+            f"The {part} of {record.topic}-{record.partition} at offset {record.offset} cannot be "
+            f"deserialized: {cause!r}. Skip it with consumer.skip(error), or give on_poison=."
+        )
+        self.part = part
+        self.record = record
+
+
 NOBODY_ANSWERS = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
+    }
+)
+
+FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+NO_LONGER_OURS = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
     }
 )
 
@@ -39,7 +123,13 @@ def unreachable(bootstrap: str) -> Unreachable:
 
 
 def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> ClientError:
-    """The sentence for an error of librdkafka or of the broker behind it."""
+    """The error of librdkafka, or of the broker behind it, as one of ours."""
+    said = _explained(error, bootstrap, topic)
+    said.code, said.retriable = error.name(), error.retriable()
+    return said
+
+
+def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientError:
     code = error.code()
     if code in NOBODY_ANSWERS:
         return unreachable(bootstrap)
@@ -49,7 +139,56 @@ def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> C
         return ClientError(f"Topic {topic} has no such partition.")
     if code == KafkaError.TOPIC_ALREADY_EXISTS and topic:
         return ClientError(f"Topic {topic} exists already.")
+    if code in FENCED:
+        return Fenced(
+            "Another client with the same transactional.id or group.instance.id has taken over: "
+            "close this one, and see that each running instance has an id of its own."
+        )
+    if code in NO_LONGER_OURS:
+        return CommitFailed(
+            "The group has given these partitions to another member: drop the work in hand and "
+            "poll again. If it happens often, raise max.poll.interval.ms or take smaller batches."
+        )
+    if code == KafkaError._MAX_POLL_EXCEEDED:
+        return PollTooSlow(
+            "The program took too long between two polls, so the group gave its partitions away. "
+            "Raise max.poll.interval.ms or take smaller batches, and poll again to rejoin."
+        )
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET):
+        return NoOffset(
+            sentence(error.str())
+            + ' Seek to where to begin, or choose auto_offset_reset="earliest" or "latest".'
+        )
     return ClientError(sentence(error.str() or error.name()))
+
+
+def explain_delivery(error: KafkaError, bootstrap: str, topic: str) -> ClientError:
+    """Why a record was not written."""
+    said = _delivery_explained(error, bootstrap, topic)
+    said.code, said.retriable = error.name(), error.retriable()
+    return said
+
+
+def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> ClientError:
+    match error.code():
+        case KafkaError._MSG_TIMED_OUT:
+            return DeliveryFailed(
+                f"A record for {topic} was not acknowledged within the delivery timeout "
+                f"(delivery.timeout.ms): see whether {bootstrap} answers and whether enough "
+                "replicas are in sync."
+            )
+        case KafkaError._PURGE_QUEUE | KafkaError._PURGE_INFLIGHT:
+            return DeliveryFailed(
+                f"A record for {topic} was dropped: its transaction was aborted or its producer "
+                "was closed before it was sent."
+            )
+        case KafkaError.MSG_SIZE_TOO_LARGE:
+            return DeliveryFailed(
+                f"A record is too large for {topic}: raise the topic's max.message.bytes, or send "
+                "less."
+            )
+    said = _explained(error, bootstrap, topic)
+    return said if type(said) is not ClientError else DeliveryFailed(str(said))
 
 
 def kafka_error(failure: KafkaException) -> KafkaError:

@@ -1,7 +1,8 @@
 """Kafka requests spoken with our own codecs, for the admin calls that librdkafka lacks.
 
 One connection, one request at a time, in the newest version that both sides know. Plain and TLS
-listeners; not done: SASL, retries, looking for the right broker (callers name its address).
+listeners, SASL PLAIN and SCRAM (`sasl.py`). Not done: other mechanisms, retries, looking for the
+right broker (callers name its address).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, sentence
+from headrace.client.sasl import exchange
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import api_versions
+from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
 # More than any admin answer; a larger length means that this is no Kafka broker.
 LARGEST_ANSWER_BYTES = 100 << 20
@@ -35,6 +37,8 @@ class Wire:
         self._client_id = connection.settings.get("client.id", "headrace")
         self._correlation_id = 0
         self._versions: dict[int, range] | None = None
+        if "sasl" in connection.settings.get("security.protocol", "").lower():
+            self._log_in(connection.settings)
 
     def __enter__(self) -> Wire:
         return self
@@ -61,6 +65,23 @@ class Wire:
         if common < max(ours.start, theirs.start):
             raise ClientError(f"This cluster does not know {messages.NAME}.")
         return common
+
+    def _log_in(self, settings: dict[str, str]) -> None:
+        mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "GSSAPI")
+        login = exchange(
+            mechanism, settings.get("sasl.username", ""), settings.get("sasl.password", "")
+        )
+        offer = self.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest(mechanism))
+        if offer.error_code != ErrorCode.NONE:
+            raise ClientError(
+                f"The broker does not take {mechanism}; it takes {', '.join(offer.mechanisms)}."
+            )
+        ours = next(login)
+        while ours is not None:
+            request = sasl_authenticate.SaslAuthenticateRequest(ours)
+            answer = self.ask(sasl_authenticate, request)
+            require_no_error(answer.error_code, answer.error_message)
+            ours = login.send(bytes(answer.auth_bytes))
 
     def _ask_for_versions(self) -> dict[int, range]:
         answer = self._ask(
@@ -98,13 +119,28 @@ class Wire:
         return received
 
 
+def require_no_error(code: int, message: str | None = None) -> None:
+    """Raise what the broker says in an answer, if it is a refusal."""
+    if code == ErrorCode.NONE:
+        return
+    known = _CODES.get(code)
+    words = known.description if known else f"the broker answers with error {code}"
+    refusal = ClientError(sentence(message or words))
+    if known is not None:
+        refusal.code, refusal.retriable = known.name, known.retriable
+    raise refusal
+
+
+_CODES = {int(code): code for code in ErrorCode}
+
+
 def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
     protocol = connection.settings.get("security.protocol", "plaintext").lower()
-    if protocol not in ("plaintext", "ssl"):
-        raise ClientError(f"This call cannot be made over {protocol} yet.")
+    if protocol not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
+        raise ClientError(f"{protocol} is no security.protocol that we know.")
     try:
         plain = socket.create_connection(address, timeout=connection.timeout_s)
-        if protocol == "plaintext":
+        if "plaintext" in protocol:
             return plain
         return _tls(connection.settings).wrap_socket(plain, server_hostname=address[0])
     except OSError as failure:

@@ -103,9 +103,9 @@ def test_a_server_that_speaks_something_else_is_told_apart() -> None:
         thread.join()
 
 
-def test_sasl_is_refused_in_words() -> None:
-    at = connection(overrides={"security.protocol": "SASL_SSL"})
-    with pytest.raises(ClientError, match="sasl_ssl"):
+def test_a_protocol_that_nobody_knows_is_refused_in_words() -> None:
+    at = connection(overrides={"security.protocol": "SASL_SLS"})
+    with pytest.raises(ClientError, match="sasl_sls is no security.protocol"):
         Wire(at, ("localhost", 9092))
 
 

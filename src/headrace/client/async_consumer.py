@@ -1,0 +1,200 @@
+"""The consumer for asyncio: the same, with all waiting done on one thread of its own.
+
+Records come over in bundles of at most 500 and are given out on the event loop one by one, without
+a change of thread; no more are fetched before those are taken. Rebalance callbacks run on the
+consumer's thread and may use `consumer.sync`, the consumer underneath; nobody else should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from types import TracebackType
+from typing import Generic, ParamSpec, TypeVar
+
+from headrace.client.connection import Connection, Setting
+from headrace.client.consumer import (
+    RECORDS_PER_FETCH,
+    SLICE_S,
+    Consumer,
+    OffsetReset,
+    Offsets,
+    Partitions,
+)
+from headrace.client.errors import ClientError, PoisonRecord
+from headrace.client.rebalancing import OnPartitions
+from headrace.client.records import K, Record, TopicPartition, V
+from headrace.client.serializers import Deserializer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncConsumer(Generic[K, V]):
+    """Takes what `Consumer` takes; use it with `async with`, read with `async for`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Connection | None = None,
+        *,
+        topics: Sequence[str] = (),
+        group: str | None = None,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        auto_offset_reset: OffsetReset = "earliest",
+        auto_commit: bool = False,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        on_poison: Callable[[PoisonRecord], None] | None = None,
+        on_commit: Callable[[Offsets, ClientError | None], None] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        self.sync: Consumer[K, V] = Consumer(
+            bootstrap,
+            topics=topics,
+            group=group,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            auto_offset_reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_poison=on_poison,
+            on_commit=on_commit,
+            settings=settings,
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-consumer")
+        self._jobs = 0  # handed to the thread and not finished
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something on the consumer's thread, after what it is doing now."""
+        self._jobs += 1
+        job = self._thread.submit(call, *args, **kwargs)
+        job.add_done_callback(self._finished)
+        return await asyncio.wrap_future(job)
+
+    def _finished(self, job: object) -> None:
+        self._jobs -= 1
+
+    # ---- reading
+
+    async def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
+        """The next record; None if none came in time, or after `stop`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not self.sync.stopped:
+            # A fetch whose caller was cancelled may still be under way; then wait for its end.
+            record = await self.run(self.sync.take) if self._jobs else self.sync.take()
+            if record is not None:
+                return record
+            left = deadline - loop.time()
+            if not await self.run(self.sync.fetch, max(0.0, min(left, SLICE_S))) and left <= 0:
+                break
+        return None
+
+    async def batch(
+        self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
+    ) -> list[Record[K, V]]:
+        """Up to so many records: waits for the first, then gives what is there."""
+        return await self.run(self.sync.batch, max_records, timeout_s)
+
+    def __aiter__(self) -> AsyncConsumer[K, V]:
+        return self
+
+    async def __anext__(self) -> Record[K, V]:
+        while not self.sync.stopped:
+            record = await self.poll(SLICE_S)
+            if record is not None:
+                return record
+        raise StopAsyncIteration
+
+    def stop(self) -> None:
+        """End the iteration and every later poll."""
+        self.sync.stop()
+
+    async def skip(self, poison: PoisonRecord) -> None:
+        await self.run(self.sync.skip, poison)
+
+    # ---- what to read, where we are
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        await self.run(self.sync.subscribe, topics)
+
+    async def assign(self, partitions: Partitions | Offsets) -> None:
+        await self.run(self.sync.assign, partitions)
+
+    async def assignment(self) -> list[TopicPartition]:
+        return await self.run(self.sync.assignment)
+
+    async def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return await self.run(self.sync.partitions_of, topic)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        return self.sync.positions()
+
+    def position(self, place: TopicPartition) -> int | None:
+        return self.sync.position(place)
+
+    async def committed(
+        self, partitions: Partitions | None = None
+    ) -> dict[TopicPartition, int | None]:
+        return await self.run(self.sync.committed, partitions)
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        return await self.run(self.sync.lag)
+
+    async def seek(self, place: TopicPartition, offset: int) -> None:
+        await self.run(self.sync.seek, place, offset)
+
+    async def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        await self.run(self.sync.seek_to_beginning, partitions)
+
+    async def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        await self.run(self.sync.seek_to_end, partitions)
+
+    async def seek_to_time(
+        self, when: datetime | int, partitions: Partitions | None = None
+    ) -> None:
+        await self.run(self.sync.seek_to_time, when, partitions)
+
+    async def rewind(self) -> None:
+        await self.run(self.sync.rewind)
+
+    async def pause(self, partitions: Partitions | None = None) -> None:
+        await self.run(self.sync.pause, partitions)
+
+    async def resume(self, partitions: Partitions | None = None) -> None:
+        await self.run(self.sync.resume, partitions)
+
+    # ---- committing, and the end
+
+    async def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
+        """Commit and wait: the given offsets, or the place after each record given out."""
+        return await self.run(self.sync.commit, offsets)
+
+    async def commit_async(self, offsets: Offsets | None = None) -> None:
+        """Commit without waiting; `on_commit` hears of it during a later poll."""
+        await self.run(self.sync.commit_async, offsets)
+
+    async def close(self) -> None:
+        """Leave the group at once; commits nothing, unless auto_commit."""
+        self.sync.stop()
+        await self.run(self.sync.close)
+        self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncConsumer[K, V]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.sync.stop()
+        await self.run(self.sync.__exit__, kind, error, trace)
+        self._thread.shutdown(wait=False)

@@ -1,0 +1,253 @@
+"""The producer for asyncio: the same, and the event loop never waits.
+
+`send` takes the record at once, or, when the local buffer is full, lets other tasks run until there
+is room; it gives an asyncio future. Calls that wait for the cluster (flush, close, transactions)
+run on a thread. Ends of records reach the loop in bundles: one wake-up for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic
+
+from confluent_kafka import KafkaError, Message
+
+from headrace.client.async_consumer import AsyncConsumer
+from headrace.client.connection import Connection, Setting
+from headrace.client.delivery import sent
+from headrace.client.errors import BufferFull, ClientError
+from headrace.client.interceptors import ProducerInterceptor, intercept, tell
+from headrace.client.partitioners import Partitioner
+from headrace.client.producer import Producer
+from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
+from headrace.client.serializers import Serializer
+from headrace.client.transactions import Transaction
+
+# How long a sender steps aside when the buffer is full.
+STEP_ASIDE_S = 0.005
+
+
+class _NeverWaits(Producer[SentKey, SentValue]):
+    def take_when_there_is_room(self, record: tuple[Any, ...]) -> None:
+        raise BufferFull("no room right now")
+
+
+class _Inbox:
+    """Ends of records, gathered on the thread that hears of them, told on the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ended: deque[tuple[_AsyncDelivery, Sent | None, ClientError | None]] = deque()
+        self._called = False
+
+    def put(self, delivery: _AsyncDelivery, where: Sent | None, error: ClientError | None) -> None:
+        self._ended.append((delivery, where, error))
+        if not self._called:
+            self._called = True
+            if not self._loop.is_closed():  # else nobody is left to be told
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._called = False  # before the queue is emptied: what comes from now on calls anew
+        while self._ended:
+            delivery, where, error = self._ended.popleft()
+            delivery.end(where, error)
+
+
+class _AsyncDelivery:
+    __slots__ = ("future", "inbox", "producer", "record")
+
+    def __init__(
+        self,
+        inbox: _Inbox,
+        producer: Producer[Any, Any],
+        future: asyncio.Future[Sent] | None,
+        record: Outgoing[Any, Any],
+    ) -> None:
+        self.inbox, self.producer, self.future, self.record = inbox, producer, future, record
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.inbox.put(self, sent(message), None)
+        else:
+            why = self.producer.explain_delivery(error, message.topic() or "")
+            self.inbox.put(self, None, why)
+
+    def end(self, where: Sent | None, error: ClientError | None) -> None:
+        tell(self.producer.interceptors, self.record, where, error)
+        if self.future is None:
+            self.producer.one_way_failures += error is not None
+        elif self.future.done():  # cancelled by the one who waited; the record is sent all the same
+            return
+        elif error is None:
+            assert where is not None
+            self.future.set_result(where)
+        else:
+            self.future.set_exception(error)
+
+
+class AsyncTransaction:
+    """Made by `producer.transaction()`; use it with `async with`, once."""
+
+    def __init__(
+        self, producer: Producer[Any, Any], consumer: AsyncConsumer[Any, Any] | None
+    ) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._transaction: Transaction | None = None
+
+    async def send_offsets(self, consumer: AsyncConsumer[Any, Any]) -> None:
+        """Commit how far `consumer` has come as a part of this transaction."""
+        assert self._transaction is not None, "inside `async with`"
+        await consumer.run(self._transaction.send_offsets, consumer.sync)
+
+    async def __aenter__(self) -> AsyncTransaction:
+        consumer = None if self._consumer is None else self._consumer.sync
+        made = await asyncio.to_thread(self._producer.transaction, consumer=consumer)
+        self._transaction = made
+        await asyncio.to_thread(made.begin)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._transaction is not None
+        end = self._transaction.__exit__
+        if self._consumer is None:
+            await asyncio.to_thread(end, kind, error, trace)
+        else:  # its thread, so that nobody polls meanwhile
+            await self._consumer.run(end, kind, error, trace)
+
+
+class AsyncProducer(Generic[SentKey, SentValue]):
+    """Takes what `Producer` takes; use it with `async with`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Connection | None = None,
+        *,
+        key_serializer: Serializer[SentKey] | None = None,
+        value_serializer: Serializer[SentValue] | None = None,
+        partitioner: str | Partitioner = "murmur2_random",
+        interceptors: Sequence[ProducerInterceptor] = (),
+        transactional_id: str | None = None,
+        max_block_s: float = 60.0,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        self._producer: Producer[SentKey, SentValue] = _NeverWaits(
+            bootstrap,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+            transactional_id=transactional_id,
+            max_block_s=max_block_s,
+            settings=settings,
+        )
+        self._inbox: _Inbox | None = None
+
+    async def send(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Take a record; await the future that you get to know where it lies."""
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
+        await self._take(record, future)
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Send and wait until the cluster has the record, or raise why it has not."""
+        return await (
+            await self.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+
+    async def send_one_way(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send without looking back; `one_way_failures` counts what was not written."""
+        record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
+        await self._take(record, None)
+
+    async def _take(self, record: Outgoing[Any, Any], future: asyncio.Future[Sent] | None) -> None:
+        producer = self._producer
+        if self._inbox is None:
+            self._inbox = _Inbox(asyncio.get_running_loop())
+        record = intercept(producer.interceptors, record)
+        if not producer.knows_partitions_of(record.topic):
+            await asyncio.to_thread(producer.partition_count, record.topic)
+        topic, value, key, partition, timestamp_ms, headers = producer.dressed(record)
+        ended = _AsyncDelivery(self._inbox, producer, future, record)
+        deadline = time.monotonic() + producer.max_block_s
+        while True:
+            try:
+                producer.take(topic, value, key, partition, ended, timestamp_ms, headers)
+                return
+            except BufferFull as full:
+                if time.monotonic() > deadline:
+                    raise producer.buffer_full() from full
+                await asyncio.sleep(STEP_ASIDE_S)
+
+    @property
+    def one_way_failures(self) -> int:
+        return self._producer.one_way_failures
+
+    def transaction(self, *, consumer: AsyncConsumer[Any, Any] | None = None) -> AsyncTransaction:
+        """All or nothing: `async with producer.transaction():`, as `Producer.transaction`."""
+        return AsyncTransaction(self._producer, consumer)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the end of every record is known."""
+        await asyncio.to_thread(self._producer.flush, timeout_s)
+        await asyncio.sleep(0)  # let the futures of those hear of it
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        await asyncio.to_thread(self._producer.close, timeout_s)
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> AsyncProducer[SentKey, SentValue]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,49 @@
+"""What may look at every record on its way out, and at what became of it.
+
+Interceptors run in the order given, before serializers and the partitioner. `on_send` returns the
+record, changed or not, or raises to refuse it: the caller of `send` gets that exception.
+`on_delivered` is told the end of each record, on the thread that hears of it; what it raises is
+logged and disturbs nobody. Subclass and override what you need.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.client.errors import ClientError
+from headrace.client.records import Outgoing, Sent
+
+log = logging.getLogger("headrace.client")
+
+
+class ProducerInterceptor:
+    def on_send(self, record: Outgoing[Any, Any]) -> Outgoing[Any, Any]:
+        return record
+
+    def on_delivered(
+        self, record: Outgoing[Any, Any], sent: Sent | None, error: ClientError | None
+    ) -> None:
+        """Exactly one of `sent` and `error` is given."""
+
+
+def intercept(
+    interceptors: Sequence[ProducerInterceptor], record: Outgoing[Any, Any]
+) -> Outgoing[Any, Any]:
+    for interceptor in interceptors:
+        record = interceptor.on_send(record)
+    return record
+
+
+def tell(
+    interceptors: Sequence[ProducerInterceptor],
+    record: Outgoing[Any, Any],
+    sent: Sent | None,
+    error: ClientError | None,
+) -> None:
+    for interceptor in interceptors:
+        try:
+            interceptor.on_delivered(record, sent, error)
+        except Exception:
+            log.exception("%s.on_delivered failed", type(interceptor).__name__)

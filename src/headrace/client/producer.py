@@ -1,0 +1,383 @@
+"""Sending records: interceptors, serializers, the partitioner, then librdkafka.
+
+`send` returns a future at once, `send_sync` waits, `send_one_way` forgets. Defaults lose nothing:
+acks=all, idempotent, retries without end within the delivery timeout; keys go where the Java client
+puts them. Any setting of librdkafka may be given and wins. Memory is bounded: when the local buffer
+is full, sending waits, `max_block_s` at most. All methods may be called from many threads, but
+those between the begin and the end of a transaction belong to it, whoever calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from headrace.client.connection import (
+    Connection,
+    Setting,
+    connected,
+    made,
+    program_settings,
+    wait_for_topic,
+)
+from headrace.client.consumer import Consumer
+from headrace.client.delivery import (
+    POLL_MASK,
+    Callback,
+    Delivery,
+    DeliveryPoller,
+    Waiting,
+    call_back,
+)
+from headrace.client.errors import (
+    BufferFull,
+    ClientError,
+    Misuse,
+    explain,
+    explain_delivery,
+    kafka_error,
+)
+from headrace.client.interceptors import ProducerInterceptor, intercept, tell
+from headrace.client.partitioners import Partitioner, resolved
+from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
+from headrace.client.serializers import Serializer, serialized
+from headrace.client.transactions import Transaction
+
+ANY_PARTITION = -1
+NOW = 0  # librdkafka's word for "the producer's clock"
+
+# Kafka's recipe against loss, and the Java client's own sizes.
+NO_LOSS: dict[str, Setting] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "retries": 2147483647,
+    "linger.ms": 5,
+    "batch.size": 16384,
+    "queue.buffering.max.kbytes": 32768,
+}
+DELIVERY_TIMEOUT_MS = 120_000
+
+# A partitioner in Python learns of new partitions this late, like librdkafka's metadata.max.age.ms.
+PARTITION_COUNT_AGE_S = 300.0
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+# topic, value, key, partition, timestamp_ms, headers: what `take` takes
+Dressed = tuple[str, bytes | str | None, bytes | str | None, int | None, int | None, Any]
+
+
+class Producer(Generic[SentKey, SentValue]):
+    """Sends records to any topic; use it in a `with` statement, or call `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Connection | None = None,
+        *,
+        key_serializer: Serializer[SentKey] | None = None,
+        value_serializer: Serializer[SentValue] | None = None,
+        partitioner: str | Partitioner = "murmur2_random",
+        interceptors: Sequence[ProducerInterceptor] = (),
+        transactional_id: str | None = None,
+        max_block_s: float = 60.0,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        self.connection = connected(bootstrap, settings)
+        self.max_block_s = max_block_s
+        self.one_way_failures = 0  # records of send_one_way that were not written
+        native, self._partitioner = resolved(partitioner)
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self.interceptors = tuple(interceptors)
+        # Nothing of ours to do with a record: it goes to librdkafka as it is.
+        self._as_it_is = not (
+            key_serializer or value_serializer or self._partitioner or self.interceptors
+        )
+        self.transactional_id = transactional_id or self.connection.settings.get("transactional.id")
+        chosen = defaults_for(self.connection.settings, self.transactional_id)
+        chosen["partitioner"] = native
+        conf = program_settings(self.connection, chosen)
+        self._producer = made(lambda: confluent_kafka.Producer(conf))
+        self._produce, self._poll = self._producer.produce, self._producer.poll
+        self._waiting = Waiting(self.explain_delivery)
+        self._poller = DeliveryPoller(self._poll)
+        self._partition_counts: dict[str, tuple[int, float]] = {}
+        self._transactions_ready = False
+        self._closed = False
+
+    # ---- sending
+
+    def send(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> Delivery:
+        """Take a record and return the future of where it lies.
+
+        `callback(sent, error)` is called once, with one of the two, on the thread that hears of it;
+        it should be short.
+        """
+        delivery = Delivery(self._waiting)
+        if callback is not None:
+            delivery.add_done_callback(functools.partial(call_back, callback))
+        if self._as_it_is:
+            plain = header_list(headers) if headers else None
+            self.take(topic, value, key, partition, delivery, timestamp_ms, plain)
+        else:
+            record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
+            self._take_dressed(record, delivery)
+        return delivery
+
+    def send_sync(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Send and wait until the cluster has the record, or raise why it has not."""
+        return self.send(
+            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        ).result()
+
+    def send_one_way(
+        self,
+        topic: str,
+        value: SentValue | None = None,
+        *,
+        key: SentKey | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send without looking back: quickest; `one_way_failures` counts what was not written."""
+        if self._as_it_is:
+            plain = header_list(headers) if headers else None
+            self.take(topic, value, key, partition, self._one_way_ended, timestamp_ms, plain)
+            return
+        record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
+        ended = Delivery(self._waiting) if self.interceptors else self._one_way_ended
+        self._take_dressed(record, ended)
+
+    def _take_dressed(self, record: Outgoing[Any, Any], ended: OnDelivery) -> None:
+        record = intercept(self.interceptors, record)
+        if self.interceptors:
+            assert isinstance(ended, Delivery)
+            ended.add_done_callback(functools.partial(self._tell, record))
+        topic, value, key, partition, timestamp_ms, headers = self.dressed(record)
+        self.take(topic, value, key, partition, ended, timestamp_ms, headers)
+
+    def dressed(self, record: Outgoing[Any, Any]) -> Dressed:
+        """Serializers and the partitioner, after the interceptors; a part of `send`."""
+        topic = record.topic
+        key = serialized("key", record.key, self._key_serializer, topic)
+        value = serialized("value", record.value, self._value_serializer, topic)
+        partition = record.partition
+        if partition is None and self._partitioner is not None:
+            raw = key.encode() if isinstance(key, str) else key
+            partition = self._partitioner(topic, raw, self.partition_count(topic))
+        return topic, value, key, partition, record.timestamp_ms, record.headers or None
+
+    def take(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        ended: OnDelivery,
+        timestamp_ms: int | None,
+        headers: Any,
+    ) -> None:
+        """Hand a record to librdkafka; wait for room if there is none. A part of `send`."""
+        place = ANY_PARTITION if partition is None else partition
+        when = NOW if timestamp_ms is None else timestamp_ms
+        poller = self._poller
+        if not poller.sends:
+            self._first_send()
+        poller.sends += 1
+        try:
+            self._produce(topic, value, key, place, ended, None, when, headers)
+        except BufferError:
+            self.take_when_there_is_room((topic, value, key, place, ended, None, when, headers))
+        except (KafkaException, TypeError) as failure:
+            raise self._refused(failure, topic, value, key) from failure
+        if not poller.sends & POLL_MASK:
+            self._poll(0)
+
+    def take_when_there_is_room(self, record: tuple[Any, ...]) -> None:
+        deadline = time.monotonic() + self.max_block_s
+        while True:
+            self._poll(0.01)
+            try:
+                return self._produce(*record)
+            except BufferError as full:
+                if time.monotonic() > deadline:
+                    raise self.buffer_full() from full
+            except (KafkaException, TypeError) as failure:
+                raise self._refused(failure, record[0], record[1], record[2]) from failure
+
+    def buffer_full(self) -> BufferFull:
+        return BufferFull(
+            f"The local buffer was full for {self.max_block_s:g} seconds: the cluster at "
+            f"{self.connection.bootstrap} takes records more slowly than they are sent, or not at "
+            "all. Send less, or raise queue.buffering.max.kbytes."
+        )
+
+    def _first_send(self) -> None:
+        if self._closed:
+            raise Misuse("This producer is closed; make a new one.")
+        self._poller.begin()
+
+    def _refused(self, failure: Exception, topic: str, value: Any, key: Any) -> ClientError:
+        if isinstance(failure, KafkaException):
+            error = kafka_error(failure)
+            if error.code() == KafkaError._STATE and self.transactional_id:
+                return Misuse("Send inside `with producer.transaction():`, this one is for those.")
+            return explain_delivery(error, self.connection.bootstrap, topic)
+        serialized("key", key, None, topic)  # they say it better, if it is one of them
+        serialized("value", value, None, topic)
+        return Misuse(f"This cannot be sent: {failure}.")
+
+    def _one_way_ended(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.one_way_failures += 1
+
+    def _tell(self, record: Outgoing[Any, Any], done: Any) -> None:
+        error = done.exception()
+        tell(self.interceptors, record, None if error else done.result(), error)
+
+    def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
+        return explain_delivery(error, self.connection.bootstrap, topic)
+
+    def knows_partitions_of(self, topic: str) -> bool:
+        """Whether sending to this topic asks the cluster nothing first."""
+        if self._partitioner is None:
+            return True
+        count, asked_at = self._partition_counts.get(topic, (0, 0.0))
+        return bool(count) and time.monotonic() - asked_at <= PARTITION_COUNT_AGE_S
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; asked for again after some minutes."""
+        if self._partitioner is None or not self.knows_partitions_of(topic):
+            count = wait_for_topic(self._producer, self.connection, topic)
+            self._partition_counts[topic] = (count, time.monotonic())
+        return self._partition_counts[topic][0]
+
+    # ---- transactions
+
+    def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
+        """All or nothing: `with producer.transaction():` commits at its end, or aborts.
+
+        It aborts on an exception. With a consumer, its position is committed in the transaction;
+        after an abort it goes back to where the last transaction left it.
+        """
+        if not self.transactional_id:
+            raise Misuse("Give the producer a transactional_id to use transactions.")
+        if not self._transactions_ready:
+            self.prepare_transactions()
+        return Transaction(self._producer, self.connection, consumer)
+
+    def prepare_transactions(self) -> None:
+        """Fence older producers of the same transactional id, end what they left open.
+
+        The first transaction does it; call it earlier to take over at once.
+        """
+        self._poller.begin()
+        try:
+            self._producer.init_transactions(self.connection.timeout_s * 3)
+        except KafkaException as failure:
+            raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        self._transactions_ready = True
+
+    # ---- the end
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the end of every record is known, at most the delivery timeout."""
+        left = self._producer.flush(-1 if timeout_s is None else timeout_s)
+        if left:
+            raise ClientError(
+                f"{left} records were not acknowledged within {timeout_s:g} seconds; "
+                "they are still being sent."
+            )
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait for what was sent, at most `timeout_s` (the delivery timeout), then let go.
+
+        What is left after `timeout_s` is dropped, and its futures say so.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._producer.flush(-1 if timeout_s is None else timeout_s):
+                self._producer.purge()
+                self._producer.flush(1)
+        finally:
+            self._poller.end()
+            self._poller.sends = 0  # the next send asks, and hears that it is closed
+
+    def __len__(self) -> int:
+        """Records whose end is not known yet."""
+        return len(self._producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Producer[SentKey, SentValue]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def defaults_for(
+    given: Mapping[str, Setting], transactional_id: str | None = None
+) -> dict[str, Setting]:
+    """The no-loss settings, less those that contradict what was given: what is given wins."""
+    chosen = dict(NO_LOSS)
+    if transactional_id:
+        chosen["transactional.id"] = transactional_id  # it bounds the delivery timeout by its own
+    elif "message.timeout.ms" not in given:
+        chosen["delivery.timeout.ms"] = DELIVERY_TIMEOUT_MS
+    if _contradicts_idempotence(given):
+        chosen["enable.idempotence"] = False
+        del chosen["acks"], chosen["retries"]
+        if not {"acks", "request.required.acks"} & given.keys():
+            chosen["acks"] = "all"
+    for name, alias in ALIASES.items():
+        if alias in given:
+            chosen.pop(name, None)
+    return chosen
+
+
+# Old names of librdkafka: two names for one setting would make the last one win, whichever it is.
+ALIASES = {
+    "acks": "request.required.acks",
+    "linger.ms": "queue.buffering.max.ms",
+    "retries": "message.send.max.retries",
+}
+
+
+def _contradicts_idempotence(given: Mapping[str, Setting]) -> bool:
+    acks = str(given.get("acks", given.get("request.required.acks", "all")))
+    retries = str(given.get("retries", given.get("message.send.max.retries", 1)))
+    in_flight = given.get("max.in.flight", given.get("max.in.flight.requests.per.connection", 5))
+    return acks not in ("all", "-1") or retries == "0" or int(in_flight) > 5

@@ -1,0 +1,91 @@
+"""What the client takes and gives: records to send, records read, where they lie.
+
+Plain data. A `TopicPartition` is a key of dictionaries; offsets travel beside it as numbers, and an
+offset is always that of the next record to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+if TYPE_CHECKING:
+    # PEP 696 defaults: `Consumer(...)` without deserializers gives bytes, and no annotation is
+    # needed to say so. At run time type variables carry nothing, so 3.11 needs no extra package.
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+    SentKey = TypeVar("SentKey", default=bytes | str)
+    SentValue = TypeVar("SentValue", default=bytes | str)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+    SentKey = TypeVar("SentKey")
+    SentValue = TypeVar("SentValue")
+
+HeaderList = list[tuple[str, bytes | None]]
+GivenHeaders = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(slots=True)
+class Sent:
+    """Where a record that was sent lies."""
+
+    topic: str
+    partition: int
+    offset: int  # -1 with acks=0: the broker did not say
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class Outgoing(Generic[SentKey, SentValue]):
+    """A record on its way out, before it is turned into bytes; interceptors may change it."""
+
+    topic: str
+    value: SentValue | None
+    key: SentKey | None = None
+    headers: HeaderList = field(default_factory=list)
+    partition: int | None = None  # None: the partitioner decides
+    timestamp_ms: int | None = None  # None: now
+
+
+@dataclass(slots=True)
+class Record(Generic[K, V]):
+    """A record that was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: str | None  # "create" or "append"
+    key: K | None
+    value: V | None
+    headers: HeaderList
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of this name, as Kafka's clients do; None if there is none."""
+        return next((value for key, value in reversed(self.headers) if key == name), None)
+
+
+def header_list(given: GivenHeaders | None) -> HeaderList:
+    """Headers as Kafka has them: a list of names, which may repeat, with bytes or nothing."""
+    if not given:
+        return []
+    pairs: Any = given.items() if isinstance(given, Mapping) else given
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]

@@ -1,0 +1,60 @@
+"""The client's side of a login, with the RFC's own example and a broker that lies."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.client.errors import ClientError
+from headrace.client.sasl import exchange, scram
+
+# RFC 7677, section 3.
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+CHALLENGE = (
+    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+)
+VERDICT = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_the_example_of_the_rfc() -> None:
+    login = scram("sha256", "user", "pencil", NONCE)
+    assert next(login) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert login.send(CHALLENGE) == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert login.send(VERDICT) is None
+
+
+def test_a_broker_that_does_not_know_the_password_is_refused() -> None:
+    login = scram("sha256", "user", "pencil", NONCE)
+    next(login)
+    login.send(CHALLENGE)
+    with pytest.raises(ClientError, match="could not prove"):
+        login.send(b"v=AAAA")
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        b"r=another,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        CHALLENGE.replace(b"4096", b"1"),
+        CHALLENGE.replace(b"4096", b"4000000000"),
+        CHALLENGE.replace(b"s=W22", b"s=!!!"),
+        b"\xff\xfe",
+        b"",
+    ],
+)
+def test_a_senseless_challenge_is_refused(challenge: bytes) -> None:
+    login = scram("sha256", "user", "pencil", NONCE)
+    next(login)
+    with pytest.raises(ClientError, match="makes no sense"):
+        login.send(challenge)
+
+
+def test_names_are_escaped_and_plain_is_plain() -> None:
+    assert next(scram("sha512", "a=b,c", "x", "n")) == b"n,,n=a=3Db=2Cc,r=n"
+    login = exchange("PLAIN", "user", "pencil")
+    assert next(login) == b"\0user\0pencil"
+    assert login.send(b"") is None
+    with pytest.raises(ClientError, match="cannot be made with SASL GSSAPI"):
+        exchange("GSSAPI", "", "")
