@@ -637,7 +637,7 @@ def describing_and_listing(stage: Stage) -> None:
             (one.transactional_id, one.transaction_state) for one in mine
         ]
 
-    for version in (0, 1):
+    for version in (0, 1, 2):
         listed(f"v{version} all", version)
         listed(f"v{version} by id", version, producer_id_filters=[producer.id])
         listed(f"v{version} by another id", version, producer_id_filters=[producer.id + 1])
@@ -646,6 +646,17 @@ def describing_and_listing(stage: Stage) -> None:
         listed(f"v{version} by no state", version, state_filters=["Sleeping", "CompleteCommit"])
     listed("by duration", 1, duration_filter=0)
     listed("by a long duration", 1, duration_filter=10_000_000)
+    for pattern in (
+        "",
+        "desc.*",
+        "desc",
+        ".*ibe[a-d]",
+        "(",
+        "(?=d).*",
+        r"\\bdescribed\\b",
+        "a{1001}",
+    ):
+        listed(f"by pattern {pattern!r}", 2, transactional_id_pattern=pattern)
 
 
 STORIES = (

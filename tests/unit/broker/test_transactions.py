@@ -217,6 +217,8 @@ def test_listing_can_be_narrowed(bench):
     assert bench.list(producer_id_filters=[busy.id]) == {"busy": "Ongoing"}
     assert "busy" in bench.list(duration_filter=4_000)
     assert "busy" not in bench.list(duration_filter=6_000)
+    assert bench.list(transactional_id_pattern="b.*y") == {"busy": "Ongoing"}
+    assert bench.list(transactional_id_pattern="b") == {}
     found = bench.describe("busy")
     assert (found.producer_id, found.producer_epoch) == (busy.id, busy.epoch)
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", [0])]

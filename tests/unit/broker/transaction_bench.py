@@ -72,7 +72,7 @@ class TransactionBench(Bench):
 
     def list(self, **filters):
         request = list_transactions.ListTransactionsRequest(**filters)
-        found = self.ask(list_transactions, request, version=1).transaction_states
+        found = self.ask(list_transactions, request, version=2).transaction_states
         return {each.transactional_id: each.transaction_state for each in found}
 
     def write_marker(self, topic, producer_id, epoch, *, coordinator_epoch=0, version=0):

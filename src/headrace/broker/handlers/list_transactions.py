@@ -1,14 +1,19 @@
-"""ListTransactions, v0-1: the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions, v0-2: the transactional ids that this broker coordinates (KIP-664).
 
-v1 only those that are open for longer than a duration (KIP-994).
-Not done: v2, ids by a regular expression (KIP-1152).
+v1 only those that are open for longer than a duration (KIP-994). v2 only ids that a regular
+expression matches as a whole (KIP-1152), in RE2's language: no pattern can stall the broker.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import re2
+
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import list_transactions as messages
 from headrace.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -17,11 +22,19 @@ from headrace.protocol.messages.list_transactions import (
 )
 from headrace.serving.api import Api, Call
 
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False  # the client is told
+
 
 def handle(
     broker: Broker, request: ListTransactionsRequest, call: Call
 ) -> ListTransactionsResponse:
     response = ListTransactionsResponse()
+    try:
+        matches = matcher(request.transactional_id_pattern)
+    except KafkaError as refusal:
+        response.error_code = refusal.code
+        return response
     response.unknown_state_filters = [
         name for name in request.state_filters if name not in BY_TITLE
     ]
@@ -29,9 +42,20 @@ def handle(
         response.transaction_states += [
             TransactionState(found.id, found.producer_id, found.state.title)
             for found in machine.transactions.values()
-            if is_wanted(found, request, call.now.wall_ms)
+            if is_wanted(found, request, call.now.wall_ms) and matches(found.id)
         ]
     return response
+
+
+def matcher(pattern: str | None) -> Callable[[str], object]:
+    """True for ids that are wanted."""
+    if not pattern:
+        return lambda transactional_id: True
+    try:
+        matches: Callable[[str], object] = re2.compile(pattern, _OPTIONS).fullmatch
+    except re2.error as fault:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(fault)) from fault
+    return matches
 
 
 def is_wanted(found: Transaction, request: ListTransactionsRequest, wall_ms: int) -> bool:
@@ -42,4 +66,4 @@ def is_wanted(found: Transaction, request: ListTransactionsRequest, wall_ms: int
     return request.duration_filter < 0 or wall_ms - found.started_ms > request.duration_filter
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 2))
+API = Api(messages=messages, handle=handle, versions=range(0, 3))
