@@ -7,6 +7,7 @@ leaders in `topics`, wake waiting requests by `partition_changed`, and ask for f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -20,9 +21,14 @@ from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
+
+QUIET_ABOUT_THE_DISK_MS = 10_000
 
 
 class Endpoint(NamedTuple):
@@ -75,6 +81,8 @@ class Broker:
         "served",
         "described",
         "bytes_out",
+        "disk_refusals",
+        "_quiet_until_ms",
         "now",
         "groups",
         "transactions",
@@ -117,6 +125,8 @@ class Broker:
         # Of this image, by name and operations, as asked for.
         self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
         self.bytes_out = 0
+        self.disk_refusals = 0
+        self._quiet_until_ms = 0
         self.now = now
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
@@ -136,6 +146,15 @@ class Broker:
                 session.marked[key] = entry
                 if session.waiting:
                     self.purgatory.wake(session)
+
+    def note_disk_trouble(self, refusal: KafkaError, now: Now) -> None:
+        """A disk that refuses writes is worth a line, but not one for each client that retries."""
+        if refusal.code != ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        self.disk_refusals += 1
+        if now.monotonic_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now.monotonic_ms + QUIET_ABOUT_THE_DISK_MS
+            log.error("the disk refuses records: %s", refusal.message)
 
     def flush_soon(self, leader: PartitionLeader) -> None:
         """Readers and acks=all wait for the disk."""

@@ -279,7 +279,9 @@ def test_a_name_that_is_no_topic_name_is_not_made(bench):
 
 
 @pytest.mark.parametrize("size", [10, 10_000])
-def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(bench, monkeypatch, size):
+def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(
+    bench, monkeypatch, caplog, size
+):
     def no_space(self, data):
         raise OSError(28, "No space left on device")
 
@@ -293,6 +295,8 @@ def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(bench, m
         else:
             refused = bench.produce("orders", "x" * size)
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            bench.produce("orders", "x" * size)
+            assert caplog.text.count("No space left on device") == 1
     assert values_in(bench.fetch("orders").records) == [b"before"]
     assert bench.produce("orders", "after").base_offset == 1
     assert values_in(bench.fetch("orders").records) == [b"before", b"after"]

@@ -88,6 +88,7 @@ def append_one(
         base_offset, append_time = leader.append(records, call.now.wall_ms, acks_all=acks == ALL)
     except KafkaError as refusal:
         # Not tried again the long way: the batch may carry its new offset already.
+        broker.note_disk_trouble(refusal, call.now)
         answer = refused_by(leader, refusal)
         return ProduceResponse([TopicProduceResponse(data.name, data.topic_id, [answer])])
     if leader.waiting or leader.sessions:
@@ -135,6 +136,7 @@ def append_all(
                 answers.append(refused_by(leader, refusal))
                 continue
             except KafkaError as refusal:
+                broker.note_disk_trouble(refusal, call.now)
                 answers.append(refused(part.index, refusal))
                 continue
             answer = PartitionProduceResponse(
