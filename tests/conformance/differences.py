@@ -153,6 +153,16 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        "Subscriptions that cannot be read",
+        "UNKNOWN_SERVER_ERROR to a classic member that joins a consumer group with garbled bytes",
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "Apache Kafka meets an exception there; the code says what is wrong",
+        r(r"^group_consumers: between the protocols: garbled$"),
+        r(r"^error_code$"),
+        r(r"^-1$"),
+        r(r"^23$"),
+    ),
+    Difference(
         "Settings of our own",
         "has none that begin with `headrace.`",
         "`headrace.durability`",

@@ -77,6 +77,8 @@ def plain_list(elements: list[Any]) -> Any:
     for name in NAMES:
         if elements and all(isinstance(one, dict) and name in one for one in elements):
             return keyed(elements, name)
+    if elements and all(isinstance(one, dict) and "member_id" in one for one in elements):
+        return sorted(elements, key=repr)  # ids of group members end with something random
     return elements
 
 

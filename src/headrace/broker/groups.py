@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators import Coordinator
+from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.settings import GroupSettings
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 OFFSETS_TOPIC = "__consumer_offsets"
+NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
 GROUP_KEY = 0  # FindCoordinator's type of a group id
 
 
@@ -48,10 +50,13 @@ class GroupCoordinator(Coordinator):
         return self._settings
 
     def _of_group(self, group_id: str) -> Mapping[str, Any]:
-        return configs.group_values(self._broker.given, self._broker.image.configs, group_id)
+        kept = self._broker.image.configs
+        if (configs.ResourceType.GROUP, group_id) not in kept:
+            return NOTHING_OF_ITS_OWN
+        return configs.group_values(self._broker.given, kept, group_id)
 
     def _machine(self, settled: list[Later]) -> GroupMachine:
-        return GroupMachine(settled, self.settings, self._new_id)
+        return GroupMachine(settled, self.settings, self._new_id, lambda: self._broker.image)
 
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values
@@ -70,7 +75,7 @@ class GroupCoordinator(Coordinator):
         """The topics are deleted: nobody has a place in them any more."""
         for shard in self.shards:
             try:
-                self.ask_shard(shard, self._broker.now, GroupMachine.forget_topics, topics)
+                self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
             except KafkaError:
                 continue  # the disk says no; the offsets stay until they expire
 

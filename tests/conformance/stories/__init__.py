@@ -10,6 +10,7 @@ from tests.conformance.stories import (
     configs,
     fetch,
     fetch_sessions,
+    group_consumers,
     group_members,
     group_offsets,
     list_offsets,
@@ -45,6 +46,7 @@ MODULES = (
     log_dirs,
     group_offsets,
     group_members,
+    group_consumers,
     transactions,
     restarts,
 )

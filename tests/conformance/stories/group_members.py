@@ -74,10 +74,10 @@ def new_member(stage: Stage, group: str, **options: Any) -> Any:
     return first
 
 
-def stable(stage: Stage, group: str, **options: Any) -> Any:
+def stable(stage: Stage, group: str, *, assignment: bytes = b"all of it", **options: Any) -> Any:
     answer = new_member(stage, group, **options)
     request = sync(group, answer.member_id, answer.generation_id, options.get("instance"))
-    request.assignments = [SyncGroupRequestAssignment(answer.member_id, b"all of it")]
+    request.assignments = [SyncGroupRequestAssignment(answer.member_id, assignment)]
     synced: Any = stage.connection.ask(sync_group, SYNC, request)
     assert synced.error_code == 0, synced
     return answer

@@ -4,6 +4,8 @@ from headrace.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     delete_records,
     describe_cluster,
@@ -68,4 +70,6 @@ HANDLERS = (
     write_txn_markers.API,
     describe_transactions.API,
     list_transactions.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
 )

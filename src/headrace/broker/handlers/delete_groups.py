@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
+from headrace.coordination.group import offset_rules
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import delete_groups as messages
 from headrace.protocol.messages.delete_groups import (
@@ -29,18 +28,13 @@ def handle(
         result = DeletableGroupResult(group_id)
         response.results.append(result)
         try:
-            answer = broker.groups.ask(group_id, call.now, delete, group_id)
+            answer = broker.groups.ask(group_id, call.now, offset_rules.delete_group, group_id)
         except KafkaError as refusal:
             result.error_code = refusal.code
             continue
         if isinstance(answer, Parked):
             waits.append(answer)
     return after_all(waits, response)
-
-
-def delete(machine: GroupMachine, group_id: str) -> Decision:
-    decision = machine.delete_group(group_id)
-    return Decision(decision.records, True)
 
 
 def after_all(waits: list[Parked], response: Any) -> Any | Parked:

@@ -8,6 +8,7 @@ Authorized operations are all there are: there is no authorizer yet.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.coordination.group import views
 from headrace.coordination.group.classic_group import State
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -48,7 +49,7 @@ def describe(broker: Broker, group_id: str, call: Call) -> DescribedGroup:
 
 
 def look(machine: GroupMachine, group_id: str) -> Decision:
-    return Decision(response=machine.describe(group_id))
+    return Decision(response=views.describe_classic(machine, group_id))
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 7))

@@ -6,6 +6,7 @@ v1 throttle time. v3 flexible. v4 states (KIP-518). v5 types (KIP-848).
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.coordination.group import views
 from headrace.protocol.messages import list_groups as messages
 from headrace.protocol.messages.list_groups import (
     ListedGroup,
@@ -20,7 +21,7 @@ def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroups
     types = {kind.lower() for kind in request.types_filter}
     groups: list[ListedGroup] = []
     for machine in broker.groups.machines(call.now):
-        for group in machine.list_groups():
+        for group in views.list_groups(machine):
             if states and group.group_state.lower() not in states:
                 continue
             if types and group.group_type.lower() not in types:

@@ -9,8 +9,8 @@ v9 groups of the consumer protocol (KIP-848). v10 topic ids.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.coordination.group.machine import Commit, GroupMachine
-from headrace.coordination.shard import Decision
+from headrace.coordination.group import offset_rules
+from headrace.coordination.group.offset_rules import Commit
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_commit as messages
 from headrace.protocol.messages.offset_commit import (
@@ -22,7 +22,6 @@ from headrace.protocol.messages.offset_commit import (
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.serving.api import Api, Call, Parked
 
-FIRST_VERSION_WITH_EPOCHS = 9
 FIRST_VERSION_WITH_IDS = 10
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -69,29 +68,20 @@ def handle(
         return response
     try:
         answered: OffsetCommitResponse | Parked = broker.groups.ask(
-            request.group_id, call.now, commit, request, commits, response, call
+            request.group_id,
+            call.now,
+            offset_rules.commit,
+            request,
+            commits,
+            response,
+            call.version,
+            call.now,
         )
     except KafkaError as refusal:
         for answer in accepted:
             answer.error_code = refusal.code
         return response
     return answered
-
-
-def commit(
-    machine: GroupMachine,
-    request: OffsetCommitRequest,
-    commits: list[Commit],
-    response: OffsetCommitResponse,
-    call: Call,
-) -> Decision:
-    try:
-        return machine.commit(request, commits, response, call.now)
-    except KafkaError as refusal:
-        knows_the_code = call.version >= FIRST_VERSION_WITH_EPOCHS
-        if refusal.code == ErrorCode.GROUP_ID_NOT_FOUND and not knows_the_code:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from refusal
-        raise
 
 
 API = Api(messages=messages, handle=handle, versions=range(2, 11))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.broker.groups import require_group_id
+from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
@@ -32,7 +33,7 @@ def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) 
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     ]
     known = [place for place in wanted if is_there(broker, *place)]
-    records, refused = machine.delete_offsets(request.group_id, known)
+    records, refused = offset_rules.delete_offsets(machine, request.group_id, known)
     response = OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

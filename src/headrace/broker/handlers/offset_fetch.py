@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.broker.broker import Broker
+from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -71,7 +72,7 @@ def offsets_of(
     version: int,
 ) -> Decision:
     by_id = version >= FIRST_VERSION_WITH_IDS
-    machine.require_may_fetch(wanted.group_id, wanted.member_id, wanted.member_epoch)
+    offset_rules.require_may_fetch(machine, wanted.group_id, wanted.member_id, wanted.member_epoch)
     known = machine.offsets.of(wanted.group_id)
     topics = wanted.topics
     if topics is None:

@@ -14,6 +14,7 @@ assignment (KIP-814).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.group import records
@@ -25,8 +26,11 @@ from headrace.coordination.group.classic_answers import (
     SYNC,
     UNKNOWN,
     Client,
+    answered,
+    differs,
     join_refused,
     joined,
+    rebalance_timeout_ms,
     sync_refused,
     synced,
 )
@@ -58,7 +62,7 @@ class ClassicGroups:
 
     def __init__(
         self,
-        groups: dict[str, ClassicGroup],
+        groups: dict[str, Any],
         deadlines: Deadlines,
         settled: list[Later],
         settings: Callable[[], GroupSettings],
@@ -147,7 +151,7 @@ class ClassicGroups:
             client.id,
             client.host,
             request.session_timeout_ms,
-            _rebalance_timeout_ms(request, client),
+            rebalance_timeout_ms(request, client),
             protocols,
         )
         member.is_new = True
@@ -156,7 +160,7 @@ class ClassicGroups:
         group.add(member, request.protocol_type)
         waits = self._await_join(group, member)
         self._expect(group.id, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, now)
-        return _answered(self._rebalance_or_complete(group, now), waits)
+        return answered(self._rebalance_or_complete(group, now), waits)
 
     def _join_again(
         self,
@@ -177,7 +181,7 @@ class ClassicGroups:
             return Decision(response=joined(group, member.id))
         self._update(group, member, request, protocols, client)
         waits = self._await_join(group, member)
-        return _answered(self._rebalance_or_complete(group, now), waits)
+        return answered(self._rebalance_or_complete(group, now), waits)
 
     def _join_restarted(
         self,
@@ -210,8 +214,8 @@ class ClassicGroups:
             )
         waits = self._await_join(group, member)
         if group.state is State.PREPARING_REBALANCE:
-            return _answered(self._complete_if_all_joined(group, now), waits)
-        return _answered(self._prepare_rebalance(group, now), waits)
+            return answered(self._complete_if_all_joined(group, now), waits)
+        return answered(self._prepare_rebalance(group, now), waits)
 
     def _update(
         self,
@@ -223,7 +227,7 @@ class ClassicGroups:
     ) -> None:
         group.set_protocols(member, protocols)
         member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request, client)
+        member.rebalance_timeout_ms = rebalance_timeout_ms(request, client)
 
     def _await_join(self, group: ClassicGroup, member: ClassicMember) -> Later:
         if member.joining is None:
@@ -326,7 +330,7 @@ class ClassicGroups:
         member = group.require_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if _differs(request.protocol_type, group.protocol_type) or _differs(
+        if differs(request.protocol_type, group.protocol_type) or differs(
             request.protocol_name, group.protocol
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -476,23 +480,19 @@ class ClassicGroups:
             self._settle(member.syncing, sync_refused(code))
             member.syncing = None
 
-    def abandon(self, group: ClassicGroup) -> None:
+    def end(self, group: ClassicGroup, code: ErrorCode) -> None:
+        """The group goes, or becomes another kind: whoever waits is told."""
         for member in group.members.values():
-            self._refuse_waiting(group, member, ErrorCode.NOT_COORDINATOR)
+            self._refuse_waiting(group, member, code)
+            self.deadlines.drop((SESSION, group.id, member.id))
+
+    def take_over(self, group: ClassicGroup, now: Now) -> None:
+        """A group that was of another kind: its members join anew."""
+        self.groups[group.id] = group
+        for member in group.members.values():
+            self.keep_session(group, member, now)
+        self._prepare_rebalance(group, now)
 
     def _settle(self, later: Later, answer: JoinGroupResponse | SyncGroupResponse) -> None:
         later.answer = answer
         self.settled.append(later)
-
-
-def _answered(decision: Decision, waits: Later) -> Decision:
-    return Decision(decision.records, waits, decision.then)
-
-
-def _rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
-    """Version 0 has no such field: the session's timeout stands for it."""
-    return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
-
-
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known

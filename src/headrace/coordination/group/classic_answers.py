@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember
-from headrace.coordination.shard import Decision
+from headrace.coordination.shard import Decision, Later
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.join_group import JoinGroupResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupResponse
 
 UNKNOWN = ""  # the id of a member that has none yet
@@ -18,6 +18,7 @@ SESSION = "session"  # member id
 FIRST_JOIN = "first join"  # how much longer the delay may become
 JOIN = "join"
 SYNC = "sync"  # generation
+KINDS = frozenset({SESSION, FIRST_JOIN, JOIN, SYNC})
 
 
 class Client(NamedTuple):
@@ -53,3 +54,16 @@ def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
 
 def sync_refused(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
+
+
+def answered(decision: Decision, waits: Later) -> Decision:
+    return Decision(decision.records, waits, decision.then)
+
+
+def rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
+    """Version 0 has no such field: the session's timeout stands for it."""
+    return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
+
+
+def differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known

@@ -29,7 +29,6 @@ class GroupSettings:
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-    regex_refresh_interval_ms: int = 600_000
     protocols: tuple[str, ...] = ("classic", "consumer")
     # What is set for one group, typed: "consumer.session.timeout.ms" and its like.
     of_group: Callable[[str], Mapping[str, Any]] = _nothing_of_its_own
@@ -51,7 +50,6 @@ class GroupSettings:
             consumer_max_size=values["group.consumer.max.size"],
             consumer_assignors=tuple(values["group.consumer.assignors"]),
             consumer_migration_policy=values["group.consumer.migration.policy"].lower(),
-            regex_refresh_interval_ms=values["group.consumer.regex.refresh.interval.ms"],
             protocols=tuple(values["group.coordinator.rebalance.protocols"]),
             of_group=of_group,
         )

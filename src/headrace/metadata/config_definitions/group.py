@@ -33,13 +33,15 @@ def _offset_reset(value: str) -> str | None:
 
 
 # fmt: off
-_CONSUMER = without_effect("consumer groups are not served yet",
+_CONSUMER = (
     integer("consumer.session.timeout.ms", 45_000, at_least(1),
         "A member of the group that is silent for so long has left."),
     integer("consumer.heartbeat.interval.ms", 5_000, at_least(1),
         "How often the group's members are told to send a heartbeat."),
-    integer("consumer.assignment.interval.ms", 1_000, at_least(0),
-        "Least time between two new assignments of the group."),
+    *without_effect("partitions are shared out at once",
+        integer("consumer.assignment.interval.ms", 1_000, at_least(0),
+            "Least time between two new assignments of the group."),
+    ),
 )
 _SHARE = without_effect("share groups are not served yet",
     integer("share.session.timeout.ms", 45_000, at_least(1),

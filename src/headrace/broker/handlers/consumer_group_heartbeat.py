@@ -1,0 +1,34 @@
+"""ConsumerGroupHeartbeat, v0-1: join, stay in and leave a group of the consumer protocol (KIP-848).
+
+The server shares the partitions out; each heartbeat may bring the member one step further. v1 the
+client makes its member id up (KIP-1082), patterns of topics in RE2's syntax.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.groups import ask_group
+from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import consumer_group_heartbeat as messages
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
+) -> ConsumerGroupHeartbeatResponse | Parked:
+    if "consumer" not in broker.groups.settings().protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    answer: ConsumerGroupHeartbeatResponse | Parked = ask_group(
+        broker, call, GroupMachine.consumer_heartbeat, request
+    )
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2))

@@ -1,0 +1,19 @@
+"""The server's ways to share out partitions among the members of a consumer group (KIP-848).
+
+An assignor is a pure function of who reads what, how many partitions there are and who has what
+now; it gives each member its partitions. The names are those that clients and settings use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.coordination.group.assignors.range import assign_ranges
+from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
+from headrace.coordination.group.assignors.uniform import assign_uniformly
+
+Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+
+__all__ = ["ASSIGNORS", "Assignment", "Assignor", "MemberSpec"]

@@ -1,0 +1,14 @@
+"""What an assignor is told about a member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Assignment = Mapping[bytes, frozenset[int]]  # topic id -> partitions; no empty sets
+
+
+class MemberSpec(NamedTuple):
+    instance_id: str | None
+    topics: frozenset[bytes]  # ids of the topics it reads, all of which exist
+    current: Assignment  # what it was meant to have so far

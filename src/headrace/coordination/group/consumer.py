@@ -1,0 +1,239 @@
+"""The consumer protocol (KIP-848): one request does it all, ConsumerGroupHeartbeat.
+
+A heartbeat may join (epoch 0), say what changed, confirm what was given up, or leave (epoch -1; -2
+for a static member that will be back). The server shares the partitions out and leads each member
+there step by step (`reconciliation.py`). Decisions read the group and return records; nothing kept
+changes but by their replay. Members of the classic protocol in such a group: `migration.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.coordination.deadlines import Deadlines
+from headrace.coordination.group import consumer_records as kept
+from headrace.coordination.group.assignors import ASSIGNORS, Assignment
+from headrace.coordination.group.classic_answers import Client
+from headrace.coordination.group.consumer_change import Change
+from headrace.coordination.group.consumer_group import (
+    LEFT_FOR_A_MOMENT,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    assignment_of,
+)
+from headrace.coordination.group.epochs import JOINS
+from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.subscriptions import compiled
+from headrace.coordination.records import Record
+from headrace.coordination.shard import Decision
+from headrace.environment import Now
+from headrace.metadata.image import MetadataImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import consumer_group_heartbeat as messages
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+FIRST_VERSION_WITH_OWN_IDS = 1  # KIP-1082: the client makes its id up
+
+# Kinds of deadlines.
+SESSION = "consumer session"  # member id
+REVOCATION = "consumer revocation"  # member id
+
+
+class ConsumerGroups:
+    """The decisions about consumer groups."""
+
+    __slots__ = ("groups", "deadlines", "image", "_settings", "_new_id")
+
+    def __init__(
+        self,
+        groups: dict[str, Any],
+        deadlines: Deadlines,
+        image: Callable[[], MetadataImage],
+        settings: Callable[[], GroupSettings],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.groups = groups  # of all kinds
+        self.deadlines = deadlines
+        self.image = image
+        self._settings = settings
+        self._new_id = new_id
+
+    # --- heartbeats
+
+    def heartbeat(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
+    ) -> Decision:
+        """Of a member that joins or stays."""
+        joins = request.member_epoch == JOINS
+        if joins:
+            self.require_room(group, request.member_id)
+        owned = (
+            None if request.topic_partitions is None else assignment_of(request.topic_partitions)
+        )
+        change = Change(group, self.image(), now)
+        before = change.member(request, owned, self._new_id)
+        after = before.copy(client_id=client.id, client_host=client.host, classic=None)
+        _take_over(after, request)
+        change.subscribe(before, after, self.assignor_name)
+        changed = change.reconcile(after, owned)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=changed.id,
+            member_epoch=changed.epoch,
+            heartbeat_interval_ms=self._of_group(group.id, "heartbeat.interval.ms"),
+        )
+        whole = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex)
+            and request.topic_partitions is not None
+        )
+        if joins or whole or changed.assigned != before.assigned:
+            response.assignment = _as_answer(changed.assigned)
+
+        def then() -> None:
+            self.note_topics(group.id, change)
+            self.keep_session(group.id, changed, now)
+            self.watch_revocation(group.id, changed, now)
+
+        return Decision(change.records, response, then)
+
+    def note_topics(self, group_id: str, change: Change) -> None:
+        """What was looked at need not be looked at again until topics change."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.topics_seen = change.topics_seen
+
+    def require_room(self, group: ConsumerGroup, member_id: str) -> None:
+        most = self._settings().consumer_max_size
+        if len(group.members) >= most and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
+
+    def keep_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        timeout_ms = member.session_timeout_ms
+        if timeout_ms is None:
+            timeout_ms = self._of_group(group_id, "session.timeout.ms")
+        self.deadlines.set((SESSION, group_id, member.id), now.monotonic_ms + timeout_ms)
+
+    def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        key = (REVOCATION, group_id, member.id)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.deadlines.drop(key)
+        elif key not in self.deadlines.at:
+            self.deadlines.set(key, now.monotonic_ms + max(member.rebalance_timeout_ms, 0))
+
+    def _of_group(self, group_id: str, name: str) -> int:
+        settings = self._settings()
+        own = settings.of_group(group_id).get(f"consumer.{name}")
+        if own is not None:
+            return int(own)
+        if name == "session.timeout.ms":
+            return settings.consumer_session_timeout_ms
+        return settings.consumer_heartbeat_interval_ms
+
+    # --- leaving
+
+    def step_aside(self, group: ConsumerGroup, member: ConsumerMember) -> Decision:
+        """A static member goes for a moment: its partitions wait for it."""
+        away = member.copy(epoch=LEFT_FOR_A_MOMENT, revoking={})
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.id, member_epoch=LEFT_FOR_A_MOMENT
+        )
+        return Decision([kept.current(group.id, away)], response)
+
+    def remove(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> Decision:
+        """The others learn of it by the epoch; partitions are shared out at their heartbeats."""
+        records: list[Record] = []
+        for member in gone:
+            records += kept.forgotten_member(group.id, member.id)
+        left = {member.regex for member in group.members.values() if member not in gone}
+        records += [
+            kept.forgotten_pattern(group.id, regex) for regex in group.patterns if regex not in left
+        ]
+        records.append(kept.epoch(group.id, group.epoch + 1, group.metadata_hash))
+
+        def then() -> None:
+            for member in gone:
+                self.deadlines.drop((SESSION, group.id, member.id))
+                self.deadlines.drop((REVOCATION, group.id, member.id))
+
+        return Decision(records, None, then)
+
+    # --- sharing out
+
+    def assignor_name(self, members: Iterable[ConsumerMember]) -> str:
+        """The one that most members ask for, else the first of the settings."""
+        offered = [name for name in self._settings().consumer_assignors if name in ASSIGNORS]
+        asked = [member.assignor for member in members if member.assignor in offered]
+        default = offered[0] if offered else "uniform"
+        return max(sorted({*asked} - {None}), key=asked.count, default=default)
+
+    def require_assignor(self, name: str | None) -> None:
+        offered = self._settings().consumer_assignors
+        if name is not None and (name not in offered or name not in ASSIGNORS):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {name} is not supported. Supported assignors: "
+                f"{', '.join(offered)}.",
+            )
+
+
+def _take_over(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    """What the request says; what it leaves out stays."""
+    if request.instance_id is not None:
+        member.instance_id = request.instance_id
+    if request.rack_id is not None:
+        member.rack_id = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    if request.server_assignor is not None:
+        member.assignor = request.server_assignor
+    if request.subscribed_topic_names is not None:
+        member.topics = tuple(sorted(set(request.subscribed_topic_names)))
+    if request.subscribed_topic_regex is not None:
+        member.regex = request.subscribed_topic_regex or None
+
+
+def _as_answer(assigned: Assignment) -> messages.Assignment:
+    return messages.Assignment(
+        [messages.TopicPartitions(topic, sorted(found)) for topic, found in assigned.items()]
+    )
+
+
+def require_sensible(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """What can be said of a request without looking at its group."""
+
+    def require(holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, otherwise)
+
+    epoch = request.member_epoch
+    require(request.group_id.strip() != "", "GroupId can't be empty.")
+    require(request.instance_id != "", "InstanceId can't be empty.")
+    require(request.rack_id != "", "RackId can't be empty.")
+    require(epoch >= LEFT_FOR_A_MOMENT, "MemberEpoch is invalid.")
+    if epoch != JOINS or version >= FIRST_VERSION_WITH_OWN_IDS:
+        require(request.member_id.strip() != "", "MemberId can't be empty.")
+    if epoch == LEFT_FOR_A_MOMENT:
+        require(request.instance_id is not None, "InstanceId can't be null.")
+    if epoch == JOINS:
+        require(
+            request.rebalance_timeout_ms != -1,
+            "RebalanceTimeoutMs must be provided in first request.",
+        )
+        require(
+            request.topic_partitions is not None and not request.topic_partitions,
+            "TopicPartitions must be empty when (re-)joining.",
+        )
+        require(
+            bool(request.subscribed_topic_names) or bool(request.subscribed_topic_regex),
+            "SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
+        )
+    if request.subscribed_topic_regex:
+        compiled(request.subscribed_topic_regex)

@@ -1,0 +1,192 @@
+"""What one member's request changes in a consumer group: the records, and the group after them.
+
+A change is made up before anything is recorded, so it works on the group as it will be: members,
+targets and patterns here are the group's own until something differs, then copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.coordination.group import consumer_records as kept
+from headrace.coordination.group import subscriptions
+from headrace.coordination.group.assignors import ASSIGNORS, Assignment, MemberSpec
+from headrace.coordination.group.consumer_group import (
+    LEFT_FOR_A_MOMENT,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    topics_of,
+)
+from headrace.coordination.group.epochs import JOINS, known_member, require_epoch
+from headrace.coordination.group.reconciliation import next_step
+from headrace.coordination.records import Record
+from headrace.environment import Now
+from headrace.metadata.image import MetadataImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+ChooseAssignor = Callable[[Iterable[ConsumerMember]], str]
+
+
+class Change:
+    __slots__ = (
+        "group",
+        "image",
+        "now",
+        "records",
+        "members",
+        "targets",
+        "patterns",
+        "target_epoch",
+        "topics_seen",
+        "replaced",
+    )
+
+    def __init__(self, group: ConsumerGroup, image: MetadataImage, now: Now) -> None:
+        self.group = group
+        self.image = image
+        self.now = now
+        self.records: list[Record] = []
+        self.members: Mapping[str, ConsumerMember] = group.members
+        self.targets: Mapping[str, Assignment] = group.target
+        self.patterns: Mapping[str, frozenset[str]] = group.patterns
+        self.target_epoch = group.target_epoch
+        self.topics_seen = group.topics_seen
+        self.replaced: str | None = None  # the id that a static member had before
+
+    # --- who it is
+
+    def member(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        owned: Assignment | None,
+        new_id: Callable[[], str],
+    ) -> ConsumerMember:
+        group, instance_id, epoch = self.group, request.instance_id, request.member_epoch
+        member_id = request.member_id or new_id()
+        if epoch != JOINS:
+            member = known_member(group, member_id, instance_id)
+            require_epoch(member, epoch, owned)
+            return member
+        if instance_id is not None and instance_id in group.static:
+            return self._static_member(group.members[group.static[instance_id]], member_id, owned)
+        known = group.members.get(member_id)
+        if known is None:
+            return ConsumerMember(member_id)
+        require_epoch(known, epoch, owned)
+        return known
+
+    def _static_member(
+        self, known: ConsumerMember, member_id: str, owned: Assignment | None
+    ) -> ConsumerMember:
+        if known.epoch == LEFT_FOR_A_MOMENT:
+            return self.replace(known, member_id, epoch=0)
+        if known.id != member_id:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {known.instance_id} cannot join "
+                f"the group because the instance id is owned by {known.id} member.",
+            )
+        require_epoch(known, JOINS, owned)
+        return known
+
+    def replace(self, known: ConsumerMember, member_id: str, *, epoch: int) -> ConsumerMember:
+        """The same static member under a new id keeps its target and its partitions."""
+        group_id = self.group.id
+        new = known.copy(id=member_id, epoch=epoch, previous_epoch=0, state=MemberState.STABLE)
+        self.replaced = known.id
+        target = self.targets.get(known.id, {})
+        others = {key: one for key, one in self.members.items() if key != known.id}
+        self.members = {**others, member_id: new}
+        kept_targets = {key: one for key, one in self.targets.items() if key != known.id}
+        self.targets = {**kept_targets, member_id: target}
+        self.records += kept.forgotten_member(group_id, known.id)
+        self.records += [
+            kept.member(group_id, new),
+            kept.target(group_id, member_id, target),
+            kept.current(group_id, new),
+        ]
+        return new
+
+    # --- what it reads
+
+    def subscribe(
+        self, before: ConsumerMember, after: ConsumerMember, choose: ChooseAssignor
+    ) -> None:
+        """Record what the member says of itself; share out anew if that, or a topic, changed."""
+        group = self.group
+        is_new = before.id not in self.members
+        if is_new or after != before:
+            self.records.append(kept.member(group.id, after))
+            self.members = {**self.members, after.id: after}
+        changed = is_new or after.topics != before.topics or after.regex != before.regex
+        epoch, number, topics = group.epoch, group.metadata_hash, self.image.topics
+        if changed or group.topics_seen is not topics:
+            changed = self._match_patterns() or changed
+            read = [topics_of(one, self.patterns) for one in self.members.values()]
+            number = subscriptions.metadata_hash(frozenset().union(*read), topics)
+            changed = changed or number != group.metadata_hash
+            self.topics_seen = topics
+        if changed:
+            epoch += 1
+            self.records.append(kept.epoch(group.id, epoch, number))
+        if epoch > group.target_epoch:
+            self._share_out(epoch, choose(self.members.values()))
+
+    def _match_patterns(self) -> bool:
+        """Whether the members' patterns match other topics than before; recorded if so."""
+        found = {
+            one.regex: subscriptions.matching(one.regex, self.image.topics)
+            for one in self.members.values()
+            if one.regex
+        }
+        for regex, names in found.items():
+            if self.group.patterns.get(regex) != names:
+                self.records.append(
+                    kept.pattern(self.group.id, regex, names, self.image.offset, self.now.wall_ms)
+                )
+        gone = self.group.patterns.keys() - found.keys()
+        self.records += [kept.forgotten_pattern(self.group.id, regex) for regex in sorted(gone)]
+        self.patterns = found
+        return found != self.group.patterns
+
+    # --- who gets what
+
+    def _share_out(self, epoch: int, assignor: str) -> None:
+        topics, by_id = self.image.topics, self.image.topics_by_id
+        specs = {
+            one.id: MemberSpec(
+                one.instance_id,
+                frozenset(
+                    topics[name].id for name in topics_of(one, self.patterns) if name in topics
+                ),
+                self.targets.get(one.id, {}),
+            )
+            for one in self.members.values()
+        }
+        wanted = {topic for spec in specs.values() for topic in spec.topics}
+        sizes = {topic: len(by_id[topic].partitions) for topic in sorted(wanted)}
+        given = ASSIGNORS[assignor](specs, sizes)
+        for member_id, target in given.items():
+            if self.targets.get(member_id) != target:
+                self.records.append(kept.target(self.group.id, member_id, target))
+        self.records.append(kept.target_epoch(self.group.id, epoch, self.now.wall_ms))
+        self.targets = given
+        self.target_epoch = epoch
+
+    def reconcile(self, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
+        """One step of this member towards its target."""
+        if member.has_reached(self.target_epoch):
+            return member
+        own_ids = (member.id, self.replaced or member.id)
+        stepped = next_step(
+            member,
+            self.target_epoch,
+            self.targets.get(member.id, {}),
+            owned,
+            lambda partition: self.group.is_free(partition, own_ids),
+        )
+        if stepped != member:
+            self.records.append(kept.current(self.group.id, stepped))
+        return stepped

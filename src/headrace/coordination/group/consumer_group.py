@@ -1,0 +1,245 @@
+"""A group of the consumer protocol (KIP-848): what is kept of it, and how records change it.
+
+Three numbers drive it. The *group epoch* rises with every change of who reads what; the *target
+epoch* is the group epoch for which partitions were last shared out; a *member epoch* is the target
+that member has reached. A member goes from its present partitions to its target on its own: it
+gives up first, and gets what is new once the former owners have given it up. So no partition has
+two owners at one moment, and a member that stalls keeps only its own partitions from others.
+
+Everything here changes by `replay` alone. Decides nothing: `consumer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from headrace.coordination.group.assignors import Assignment
+from headrace.coordination.records import Record
+from headrace.protocol.messages.consumer_group_current_member_assignment_key import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+)
+from headrace.protocol.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from headrace.protocol.messages.consumer_group_member_metadata_key import (
+    ConsumerGroupMemberMetadataKey,
+)
+from headrace.protocol.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
+from headrace.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from headrace.protocol.messages.consumer_group_regular_expression_key import (
+    ConsumerGroupRegularExpressionKey,
+)
+from headrace.protocol.messages.consumer_group_target_assignment_member_key import (
+    ConsumerGroupTargetAssignmentMemberKey,
+)
+from headrace.protocol.messages.consumer_group_target_assignment_metadata_key import (
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+
+NOTHING: Assignment = {}
+LEFT_FOR_A_MOMENT = -2  # the epoch of a static member that will come back
+
+
+class MemberState(IntEnum):
+    """The numbers are those of the records."""
+
+    STABLE = 0  # has what its epoch gives it
+    UNREVOKED_PARTITIONS = 1  # has to give up some first
+    UNRELEASED_PARTITIONS = 2  # waits for others to give up
+    UNKNOWN = 127  # written by a later release
+
+
+@dataclass(slots=True)
+class ConsumerMember:
+    id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()  # the names it reads, in order
+    regex: str | None = None  # and a pattern, if it reads by one
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None  # it speaks the classic protocol
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=dict)
+    revoking: Assignment = field(default_factory=dict)
+
+    def copy(self, **changes: Any) -> ConsumerMember:
+        other = copy(self)
+        for name, value in changes.items():
+            setattr(other, name, value)
+        return other
+
+    def has_reached(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    @property
+    def session_timeout_ms(self) -> int | None:
+        return None if self.classic is None else self.classic.session_timeout_ms
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    id: str
+    epoch: int = 1  # so that the first member finds 2, as in Apache Kafka 4.3
+    metadata_hash: int = 0
+    target_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
+    target: dict[str, Assignment] = field(default_factory=dict)
+    owners: dict[tuple[bytes, int], str] = field(default_factory=dict)  # partition -> member id
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)  # regex -> topics it matches
+    topics_seen: Any = None  # the image's topics when the hash was last looked at; not kept
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        reached = all(member.has_reached(self.target_epoch) for member in self.members.values())
+        return "Stable" if reached else "Reconciling"
+
+    def reads(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        return topics_of(member, self.patterns)
+
+    def is_free(self, partition: tuple[bytes, int], member_ids: Iterable[str]) -> bool:
+        owner = self.owners.get(partition)
+        return owner is None or owner in member_ids
+
+    # --- replay
+
+    def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        if value is None:
+            member = self.members.pop(member_id, None)
+            if member is None:
+                return
+            if member.instance_id and self.static.get(member.instance_id) == member_id:
+                del self.static[member.instance_id]
+            self._forget_patterns()
+            return
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = ConsumerMember(member_id)
+        member.instance_id = value.instance_id
+        member.rack_id = value.rack_id
+        member.client_id = value.client_id
+        member.client_host = value.client_host
+        member.topics = tuple(value.subscribed_topic_names)
+        member.regex = value.subscribed_topic_regex or None
+        member.rebalance_timeout_ms = value.rebalance_timeout_ms
+        member.assignor = value.server_assignor
+        member.classic = value.classic_member_metadata
+        if value.instance_id:
+            self.static[value.instance_id] = member_id
+
+    def _forget_patterns(self) -> None:
+        used = {member.regex for member in self.members.values()}
+        for regex in self.patterns.keys() - used:
+            del self.patterns[regex]
+
+    def replay_current(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            if value is None:
+                return
+            member = self.members[member_id] = ConsumerMember(member_id)
+        for partition in _partitions(member.assigned, member.revoking):
+            if self.owners.get(partition) == member_id:
+                del self.owners[partition]
+        if value is None:
+            member.epoch = member.previous_epoch = 0
+            member.state = MemberState.STABLE
+            member.assigned = member.revoking = NOTHING
+            return
+        member.epoch = value.member_epoch
+        member.previous_epoch = value.previous_member_epoch
+        member.state = _state(value.state)
+        member.assigned = assignment_of(value.assigned_partitions)
+        member.revoking = assignment_of(value.partitions_pending_revocation)
+        for partition in _partitions(member.assigned, member.revoking):
+            self.owners[partition] = member_id
+
+
+def replay(groups: dict[str, Any], record: Record) -> bool:
+    """Apply a record to the group it speaks of; False: it is of another kind."""
+    key, value = record.key, record.value
+    kind = type(key)
+    if kind not in KINDS:
+        return False
+    group = groups.get(key.group_id)
+    if not isinstance(group, ConsumerGroup):
+        if value is None:
+            return True
+        group = groups[key.group_id] = ConsumerGroup(key.group_id)
+    if kind is ConsumerGroupMemberMetadataKey:
+        group.replay_member(key.member_id, value)
+    elif kind is ConsumerGroupCurrentMemberAssignmentKey:
+        group.replay_current(key.member_id, value)
+    elif kind is ConsumerGroupTargetAssignmentMemberKey:
+        if value is None:
+            group.target.pop(key.member_id, None)
+        else:
+            group.target[key.member_id] = assignment_of(value.topic_partitions)
+    elif kind is ConsumerGroupTargetAssignmentMetadataKey:
+        group.target_epoch = -1 if value is None else value.assignment_epoch
+    elif kind is ConsumerGroupRegularExpressionKey:
+        if value is None:
+            group.patterns.pop(key.regular_expression, None)
+        else:
+            group.patterns[key.regular_expression] = frozenset(value.topics)
+    elif value is None:
+        del groups[key.group_id]
+    else:
+        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+    return True
+
+
+KINDS = frozenset(
+    {
+        ConsumerGroupMetadataKey,
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupRegularExpressionKey,
+    }
+)
+
+
+def topics_of(member: ConsumerMember, patterns: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """All names that a member reads, those that its pattern matches among them."""
+    return patterns.get(member.regex or "", frozenset()).union(member.topics)
+
+
+def assignment_of(parts: Iterable[Any]) -> Assignment:
+    return {part.topic_id: frozenset(part.partitions) for part in parts if part.partitions}
+
+
+def _partitions(*assignments: Assignment) -> list[tuple[bytes, int]]:
+    return [
+        (topic, index)
+        for assignment in assignments
+        for topic, indexes in assignment.items()
+        for index in indexes
+    ]
+
+
+def _state(number: int) -> MemberState:
+    known = {0, 1, 2}
+    return MemberState(number) if number in known else MemberState.UNKNOWN

@@ -1,0 +1,361 @@
+"""Between the two protocols: live groups change from one to the other, member by member.
+
+A member of the consumer protocol that joins a classic group of consumers turns it into a consumer
+group; the others go on speaking the classic protocol in it: JoinGroup takes one step towards their
+target, SyncGroup tells them what they have. When the last member of the consumer protocol has
+gone, the group turns back. `group.consumer.migration.policy` allows either direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.coordination.group import consumer_records as kept
+from headrace.coordination.group import embedded, records
+from headrace.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
+from headrace.coordination.group.classic_answers import UNKNOWN, Client
+from headrace.coordination.group.classic_group import (
+    CONSUMER,
+    ClassicGroup,
+    ClassicMember,
+    State,
+)
+from headrace.coordination.group.consumer import ConsumerGroups
+from headrace.coordination.group.consumer_change import Change
+from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
+from headrace.coordination.group.epochs import known_member
+from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.records import Record
+from headrace.coordination.shard import Decision
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.protocol.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+)
+from headrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+REJOIN = "consumer rejoin"  # deadline of a classic member that was told to join anew; member id
+
+
+class Migration:
+    __slots__ = ("classic", "consumer", "_settings", "_new_id")
+
+    def __init__(
+        self,
+        classic: ClassicGroups,
+        consumer: ConsumerGroups,
+        settings: Callable[[], GroupSettings],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.classic = classic
+        self.consumer = consumer
+        self._settings = settings
+        self._new_id = new_id
+
+    # --- from classic to consumer
+
+    def may_upgrade(self, group: ClassicGroup) -> bool:
+        settings = self._settings()
+        return (
+            settings.consumer_migration_policy in ("upgrade", "bidirectional")
+            and group.protocol_type == CONSUMER
+            and len(group.members) <= settings.consumer_max_size
+        )
+
+    def upgrade(self, group: ClassicGroup, now: Now) -> tuple[ConsumerGroup, list[Record]]:
+        """The group as it will be, and the records that make it so."""
+        new = ConsumerGroup(group.id, epoch=group.generation, target_epoch=group.generation)
+        for member in group.members.values():
+            converted = self._converted(group, member)
+            new.members[member.id] = converted
+            new.target[member.id] = converted.assigned
+            if member.instance_id is not None:
+                new.static[member.instance_id] = member.id
+            for topic, indexes in converted.assigned.items():
+                new.owners.update(dict.fromkeys(((topic, index) for index in indexes), member.id))
+        members = new.members.values()
+        return new, [
+            records.forgotten_group(group.id),
+            *(kept.member(group.id, one) for one in members),
+            kept.epoch(group.id, new.epoch, 0),
+            *(kept.target(group.id, one.id, one.assigned) for one in members),
+            kept.target_epoch(group.id, new.epoch, now.wall_ms),
+            *(kept.current(group.id, one) for one in members),
+        ]
+
+    def _converted(self, group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
+        try:
+            first = next(iter(member.protocols.values()))
+            subscription = embedded.read_subscription(first)
+            assigned = embedded.read_assignment(member.assignment, self.consumer.image())
+        except MalformedMessage as malformed:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade the classic group {group.id} to a consumer group: {malformed}.",
+            ) from malformed
+        return ConsumerMember(
+            member.id,
+            member.instance_id,
+            subscription.rack_id,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(set(subscription.topics))),
+            None,
+            member.rebalance_timeout_ms,
+            None,
+            _classic_part(member.session_timeout_ms, member.protocols),
+            group.generation,
+            group.generation,
+            MemberState.STABLE,
+            assigned,
+        )
+
+    def upgraded(self, group: ClassicGroup, new: ConsumerGroup, now: Now) -> None:
+        """Once it is recorded: whoever waits joins anew, sessions go on."""
+        self.classic.end(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        for member in new.members.values():
+            self.consumer.keep_session(new.id, member, now)
+
+    # --- from consumer to classic
+
+    def remove(self, group: ConsumerGroup, gone: list[ConsumerMember], now: Now) -> Decision:
+        """Members go; if only classic ones are left, the group is theirs again."""
+        ids = {member.id for member in gone}
+        left = [member for member in group.members.values() if member.id not in ids]
+        settings = self._settings()
+        back = (
+            bool(left)
+            and all(member.classic is not None for member in left)
+            and any(member.classic is None for member in gone)
+            and settings.consumer_migration_policy in ("downgrade", "bidirectional")
+            and len(left) <= settings.max_size
+        )
+        decision = self.consumer.remove(group, gone)
+        return self._downgrade(group, left, decision.then, now) if back else decision
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        left: list[ConsumerMember],
+        then: Callable[[], None] | None,
+        now: Now,
+    ) -> Decision:
+        classic = ClassicGroup(group.id, now.wall_ms)
+        classic.state = State.STABLE
+        classic.generation = group.epoch
+        classic.is_recorded = True
+        image = self.consumer.image()
+        for member in left:
+            protocols = _protocols(member)
+            version = embedded.version_of(next(iter(protocols.values())), 3)
+            assignment = embedded.write_assignment(group.target.get(member.id, {}), image, version)
+            classic.add(
+                ClassicMember(
+                    member.id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.session_timeout_ms or 0,
+                    member.rebalance_timeout_ms,
+                    protocols,
+                    assignment,
+                ),
+                CONSUMER,
+            )
+        classic.protocol = classic.choose_protocol()
+        classic.subscribed_topics = classic.find_subscribed_topics()
+        assignments = {one.id: one.assignment for one in classic.members.values()}
+        changes = kept.forgotten_group(group)
+        changes.append(records.group_metadata(group.id, classic.as_record(assignments)))
+
+        def downgraded() -> None:
+            if then is not None:
+                then()
+            for member in left:
+                self._forget_deadlines(group.id, member.id)
+            self.classic.take_over(classic, now)
+
+        return Decision(changes, None, downgraded)
+
+    def _forget_deadlines(self, group_id: str, member_id: str) -> None:
+        for kind in ("consumer session", "consumer revocation", REJOIN):
+            self.consumer.deadlines.drop((kind, group_id, member_id))
+
+    # --- classic members of a consumer group
+
+    def join(
+        self, group: ConsumerGroup, request: JoinGroupRequest, client: Client, now: Now
+    ) -> Decision:
+        member_id, instance_id = request.member_id, request.group_instance_id
+        self.consumer.require_room(group, member_id)
+        protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
+        subscription = self._supported(group, request, protocols)
+        new_id = f"{instance_id or client.id}-{self._new_id()}"
+        if (
+            member_id == UNKNOWN
+            and instance_id is None
+            and client.version >= FIRST_VERSION_WITH_REQUIRED_ID
+        ):
+            answer = JoinGroupResponse(member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
+            return Decision(response=answer)
+        change = Change(group, self.consumer.image(), now)
+        before = self._joining(change, request, member_id or new_id)
+        after = before.copy(
+            instance_id=instance_id,
+            rack_id=subscription.rack_id,
+            client_id=client.id,
+            client_host=client.host,
+            topics=tuple(sorted(set(subscription.topics))),
+            regex=None,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            assignor=None,
+            classic=_classic_part(request.session_timeout_ms, protocols),
+        )
+        change.subscribe(before, after, self.consumer.assignor_name)
+        owned = embedded.by_id(
+            ((one.topic, one.partitions) for one in subscription.owned_partitions), change.image
+        )
+        changed = change.reconcile(after, owned)
+        response = JoinGroupResponse(
+            generation_id=changed.epoch,
+            protocol_type=CONSUMER,
+            protocol_name=next(iter(protocols)),
+            member_id=changed.id,
+        )
+
+        def then() -> None:
+            self.consumer.note_topics(group.id, change)
+            self.consumer.deadlines.drop((REJOIN, group.id, changed.id))
+            self.consumer.keep_session(group.id, changed, now)
+
+        return Decision(change.records, response, then)
+
+    def _joining(self, change: Change, request: JoinGroupRequest, member_id: str) -> ConsumerMember:
+        group, instance_id = change.group, request.group_instance_id
+        if instance_id is None or instance_id not in group.static:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        known = group.members[group.static[instance_id]]
+        if request.member_id == UNKNOWN:
+            return change.replace(known, member_id, epoch=max(group.target_epoch, 0))
+        return known_member(group, member_id, instance_id)
+
+    def _supported(
+        self, group: ConsumerGroup, request: JoinGroupRequest, protocols: dict[str, bytes]
+    ) -> ConsumerProtocolSubscription:
+        refusal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        others = [member for member in group.members.values() if member.id != request.member_id]
+        shared = set(protocols)
+        for member in others:
+            if member.classic is not None:
+                shared &= {protocol.name for protocol in member.classic.supported_protocols}
+        if request.protocol_type != CONSUMER or not shared:
+            raise refusal
+        try:
+            return embedded.read_subscription(next(iter(protocols.values())))
+        except MalformedMessage as malformed:
+            raise refusal from malformed
+
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Now) -> Decision:
+        member = self._classic_member(group, request.member_id, request.group_instance_id)
+        if request.generation_id != member.epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        protocols = _protocols(member)
+        names = {request.protocol_name, next(iter(protocols))} - {None}
+        if request.protocol_type not in (None, CONSUMER) or len(names) > 1:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._expect_rejoin(group, member, now)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.consumer.keep_session(group.id, member, now)
+        version = embedded.version_of(next(iter(protocols.values())), 3)
+        assignment = embedded.write_assignment(member.assigned, self.consumer.image(), version)
+        return Decision(
+            response=SyncGroupResponse(
+                protocol_type=request.protocol_type,
+                protocol_name=request.protocol_name,
+                assignment=assignment,
+            )
+        )
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> Decision:
+        member = self._classic_member(group, request.member_id, request.group_instance_id)
+        if request.generation_id != member.epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self.consumer.keep_session(group.id, member, now)
+        if (
+            member.epoch < group.epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (
+                member.state is MemberState.UNRELEASED_PARTITIONS
+                and not self._waits_for_others(group, member)
+            )
+        ):
+            self._expect_rejoin(group, member, now)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return Decision(response=HeartbeatResponse())
+
+    def _waits_for_others(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        return any(
+            group.owners.get((topic, index), member.id) != member.id
+            for topic, indexes in group.target.get(member.id, {}).items()
+            for index in indexes
+        )
+
+    def _expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
+        key = (REJOIN, group.id, member.id)
+        if key not in self.consumer.deadlines.at:
+            timeout_ms = max(member.rebalance_timeout_ms, 0)
+            self.consumer.deadlines.set(key, now.monotonic_ms + timeout_ms)
+
+    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Now) -> Decision:
+        gone: dict[str, ConsumerMember] = {}
+        answers = [self._leave_one(group, one, gone) for one in request.members]
+        response = LeaveGroupResponse(members=answers)
+        if not gone:
+            return Decision(response=response)
+        decision = self.remove(group, list(gone.values()), now)
+        return Decision(decision.records, response, decision.then)
+
+    def _leave_one(
+        self, group: ConsumerGroup, one: MemberIdentity, gone: dict[str, ConsumerMember]
+    ) -> MemberResponse:
+        answer = MemberResponse(one.member_id, one.group_instance_id)
+        member_id = one.member_id
+        if member_id == UNKNOWN and one.group_instance_id is not None:
+            member_id = group.static.get(one.group_instance_id, UNKNOWN)
+        try:
+            member = self._classic_member(group, member_id, one.group_instance_id)
+        except KafkaError as refusal:
+            answer.error_code = refusal.code
+        else:
+            gone[member.id] = member
+            answer.member_id = member.id
+        return answer
+
+    def _classic_member(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None
+    ) -> ConsumerMember:
+        member = known_member(group, member_id, instance_id)
+        if member.classic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+
+def _classic_part(session_timeout_ms: int, protocols: dict[str, bytes]) -> ClassicMemberMetadata:
+    named = [ClassicProtocol(name, metadata) for name, metadata in protocols.items()]
+    return ClassicMemberMetadata(session_timeout_ms, named)
+
+
+def _protocols(member: ConsumerMember) -> dict[str, bytes]:
+    assert member.classic is not None
+    return {one.name: one.metadata for one in member.classic.supported_protocols}

@@ -1,0 +1,187 @@
+"""Who may commit, fetch and delete offsets of a group, and when they are forgotten.
+
+Functions that a shard runs: the machine comes first, a Decision comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from headrace.coordination.group import consumer_records as kept
+from headrace.coordination.group import records
+from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, State
+from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.coordination.group.offsets import Place, is_expired
+from headrace.coordination.records import Record
+from headrace.coordination.shard import Decision
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+
+if TYPE_CHECKING:
+    from headrace.coordination.group.machine import Group, GroupMachine
+
+Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, what is committed
+
+FIRST_VERSION_WITH_EPOCHS = 9
+
+
+def commit(
+    machine: GroupMachine,
+    request: OffsetCommitRequest,
+    commits: list[Commit],
+    response: Any,
+    version: int,
+    now: Now,
+) -> Decision:
+    try:
+        require_may_commit(
+            machine,
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            version,
+            now,
+        )
+    except KafkaError as refusal:
+        # Older clients know neither of the newer codes.
+        if version < FIRST_VERSION_WITH_EPOCHS and refusal.code in (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ):
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from refusal
+        raise
+    group_id = request.group_id
+    return Decision([records.committed_offset(group_id, *one) for one in commits], response)
+
+
+def require_may_commit(
+    machine: GroupMachine,
+    group_id: str,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    version: int,
+    now: Now,
+) -> None:
+    """Refuses whoever is not, or no longer, a member; commits of members keep their session."""
+    group = machine.find(group_id)
+    if group is None:
+        if generation >= 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return
+    if generation < 0 and not group.members:
+        return
+    if isinstance(group, ConsumerGroup):
+        reader = group.members.get(member_id)
+        if reader is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if reader.classic is None and version < FIRST_VERSION_WITH_EPOCHS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        _require_epoch(reader, generation)
+        return
+    if generation < 0 and not member_id and instance_id is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    member = group.require_member(member_id, instance_id)
+    if generation != group.generation:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    if group.state is State.COMPLETING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    machine.classic.keep_session(group, member, now)
+
+
+def _require_epoch(member: ConsumerMember, epoch: int) -> None:
+    if epoch != member.epoch:
+        stale = ErrorCode.STALE_MEMBER_EPOCH
+        raise KafkaError(stale if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+
+
+def require_may_fetch(
+    machine: GroupMachine, group_id: str, member_id: str | None, epoch: int
+) -> None:
+    """Members of a consumer group are told when they are out of date; others may look."""
+    group = machine.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup) or (member_id is None and epoch < 0):
+        return
+    member = group.members.get(member_id or "")
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    _require_epoch(member, epoch)
+
+
+def delete_offsets(
+    machine: GroupMachine, group_id: str, places: Iterable[Place]
+) -> tuple[list[Record], dict[Place, ErrorCode]]:
+    """The records, and which places are refused because the group reads them."""
+    group = machine.require(group_id)
+    if isinstance(group, ClassicGroup) and group.members and group.protocol_type != CONSUMER:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    offsets = machine.offsets
+    refused = {
+        place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for place in places if group.reads(place[0])
+    }
+    known = offsets.of(group_id)
+    gone = [
+        place
+        for place in places
+        if place not in refused and (place in known or offsets.is_unstable(group_id, place))
+    ]
+    return list(offsets.forget(group_id, gone)), refused
+
+
+def forget_topics(machine: GroupMachine, topics: frozenset[str]) -> Decision:
+    return Decision(machine.offsets.forget_topics(topics))
+
+
+def delete_group(machine: GroupMachine, group_id: str) -> Decision:
+    group = machine.require(group_id)
+    if group.members or (isinstance(group, ClassicGroup) and group.state is not State.EMPTY):
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    return Decision([*machine.offsets.forget_all(group_id), *_forgotten(group)], True)
+
+
+def _forgotten(group: Group) -> list[Record]:
+    if isinstance(group, ConsumerGroup):
+        return kept.forgotten_group(group)
+    return [records.forgotten_group(group.id)]
+
+
+# --- expiry
+
+
+def expire_offsets(machine: GroupMachine, now: Now) -> list[Record]:
+    """Tombstones of what was kept long enough, and of groups that have nothing left."""
+    expired: list[Record] = []
+    for group_id in {**machine.groups, **machine.offsets.by_group}:
+        expired += _expire_group(machine, machine.require(group_id), now)
+    return expired
+
+
+def _expire_group(machine: GroupMachine, group: Group, now: Now) -> list[Record]:
+    offsets = machine.offsets.of(group.id)
+    expired = [place for place in offsets if _is_expired(machine, group, place, now)]
+    tombstones = list(machine.offsets.forget(group.id, expired))
+    busy = bool(group.members) or machine.offsets.has_open_transaction(group.id)
+    if isinstance(group, ClassicGroup):
+        busy = busy or bool(group.pending) or group.state is not State.EMPTY
+    if len(expired) == len(offsets) and not busy:
+        tombstones += _forgotten(group)
+    return tombstones
+
+
+def _is_expired(machine: GroupMachine, group: Group, place: Place, now: Now) -> bool:
+    value = machine.offsets.of(group.id)[place]
+    base_ms = value.commit_timestamp
+    if group.members and group.reads(place[0]):
+        return False
+    if isinstance(group, ClassicGroup) and group.protocol_type is not None:
+        if group.state is State.EMPTY:
+            base_ms = group.since_ms if group.since_ms >= 0 else base_ms
+        elif group.state is not State.STABLE or group.subscribed_topics is None:
+            return False
+    if machine.offsets.is_unstable(group.id, place):
+        return False
+    return is_expired(value, base_ms, now.wall_ms, machine.settings().offsets_retention_ms)

@@ -1,0 +1,92 @@
+"""How one member goes from what it has to what it shall have: one step per heartbeat.
+
+Pure: a member, its target and who owns what in; the member after the step out. Partitions that it
+has to give up come first, and its epoch stays until it has; then it gets what is free of its
+target; what others still hold is left for later steps. This is KIP-848's member state machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.coordination.group.assignors import Assignment
+from headrace.coordination.group.consumer_group import ConsumerMember, MemberState
+from headrace.protocol.errors import ErrorCode, KafkaError
+
+IsFree = Callable[[tuple[bytes, int]], bool]
+
+
+def next_step(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    is_free: IsFree,
+) -> ConsumerMember:
+    """`owned` is what the member says it has; None: it did not say."""
+    if member.state is MemberState.STABLE:
+        if member.epoch == target_epoch:
+            return member
+        return _towards(member, member.epoch, target_epoch, target, owned, is_free)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_has(owned, member.revoking):
+            return member
+        return _towards(member, member.epoch + 1, target_epoch, target, owned, is_free)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return _towards(member, member.epoch, target_epoch, target, owned, is_free)
+    if owned is None or owned:
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. "
+            "The member must abandon all its partitions and rejoin.",
+        )
+    return _towards(member, target_epoch, target_epoch, target, owned, is_free)
+
+
+def _towards(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    is_free: IsFree,
+) -> ConsumerMember:
+    keeps: dict[bytes, frozenset[int]] = {}
+    gives_up: dict[bytes, frozenset[int]] = {}
+    gets: dict[bytes, frozenset[int]] = {}
+    must_wait = False
+    for topic in {**target, **member.assigned}:
+        wanted = target.get(topic, frozenset())
+        has = member.assigned.get(topic, frozenset())
+        new = wanted - has
+        free = frozenset(index for index in new if is_free((topic, index)))
+        must_wait = must_wait or free != new
+        for parts, found in ((keeps, has & wanted), (gives_up, has - wanted), (gets, free)):
+            if found:
+                parts[topic] = found
+    if gives_up and _still_has(owned, gives_up):
+        return _stepped(member, MemberState.UNREVOKED_PARTITIONS, epoch, keeps, gives_up)
+    has_now = {topic: keeps.get(topic, frozenset()) | gets.get(topic, frozenset())
+               for topic in {**keeps, **gets}}  # fmt: skip
+    state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
+    return _stepped(member, state, target_epoch, has_now, {})
+
+
+def _stepped(
+    member: ConsumerMember,
+    state: MemberState,
+    epoch: int,
+    assigned: Assignment,
+    revoking: Assignment,
+) -> ConsumerMember:
+    previous = member.epoch if epoch != member.epoch else member.previous_epoch
+    return member.copy(
+        state=state, epoch=epoch, previous_epoch=previous, assigned=assigned, revoking=revoking
+    )
+
+
+def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:
+    """Who does not say what it has is taken to have all of it still."""
+    if owned is None:
+        return True
+    return any(owned.get(topic, frozenset()) & found for topic, found in given_up.items())

@@ -1,0 +1,65 @@
+"""What members read: names of topics, patterns over them, and a number that changes with them.
+
+Patterns are RE2: they take time in proportion to the names they are tried on, whatever they say, so
+a hostile one cannot stall the broker. A pattern must match the whole name, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import re2
+from crc32c import crc32c
+
+from headrace.metadata.image import TopicImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+
+# A pattern becomes an automaton in memory; RE2's default of 8 MiB each would be too much for many.
+PATTERN_MEMORY_BYTES = 1 << 20
+LONGEST_PATTERN = 10_000
+
+_OPTIONS = re2.Options()
+_OPTIONS.max_mem = PATTERN_MEMORY_BYTES
+_OPTIONS.log_errors = False
+
+
+def compiled(regex: str) -> Any:
+    if len(regex) > LONGEST_PATTERN:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex has more than {LONGEST_PATTERN} characters.",
+        )
+    try:
+        return re2.compile(regex, _OPTIONS)
+    except re2.error as wrong:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_text(wrong)}.",
+        ) from wrong
+
+
+def _text(wrong: Exception) -> str:
+    said = wrong.args[0] if wrong.args else "no reason given"
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
+def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
+    """The names it matches as a whole."""
+    matches = compiled(regex).fullmatch
+    return frozenset(name for name in names if matches(name))
+
+
+def metadata_hash(names: Iterable[str], topics: Mapping[str, TopicImage]) -> int:
+    """Differs when a topic comes, goes, is another one of the same name, or grows.
+
+    Apache Kafka computes another number from the same facts; a broker that takes the group over
+    sees that it differs and shares the partitions out once more.
+    """
+    found = 0
+    for name in sorted(names):
+        topic = topics.get(name)
+        if topic is not None:
+            fact = b"%s\0%s\0%d" % (name.encode(), topic.id, len(topic.partitions))
+            found = crc32c(fact, found & 0xFFFFFFFF) | (found + len(topic.partitions)) << 32
+    return found & 0x7FFF_FFFF_FFFF_FFFF

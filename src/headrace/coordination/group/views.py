@@ -1,0 +1,98 @@
+"""What others may see of groups: lists and descriptions, as the answers say them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.coordination.group.assignors import Assignment
+from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, State
+from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.metadata.image import MetadataImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import consumer_group_describe as consumer
+from headrace.protocol.messages import describe_groups as classic
+from headrace.protocol.messages.list_groups import ListedGroup
+
+if TYPE_CHECKING:
+    from headrace.coordination.group.machine import GroupMachine
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+def list_groups(machine: GroupMachine) -> list[ListedGroup]:
+    found = []
+    for group in map(machine.require, {**machine.groups, **machine.offsets.by_group}):
+        if isinstance(group, ConsumerGroup):
+            found.append(ListedGroup(group.id, CONSUMER, group.state, "consumer"))
+        else:
+            kind = group.protocol_type or ""
+            found.append(ListedGroup(group.id, kind, group.state.value, "classic"))
+    return found
+
+
+def describe_classic(machine: GroupMachine, group_id: str) -> classic.DescribedGroup:
+    group = machine.require(group_id)
+    if not isinstance(group, ClassicGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+    stable = group.state is State.STABLE
+    return classic.DescribedGroup(
+        group_id=group.id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            classic.DescribedGroupMember(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.protocols.get(group.protocol or "", b"") if stable else b"",
+                member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def describe_consumer(machine: GroupMachine, group_id: str) -> consumer.DescribedGroup:
+    group = machine.find(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ConsumerGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    image = machine.consumer.image()
+    return consumer.DescribedGroup(
+        group_id=group.id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=machine.consumer.assignor_name(group.members.values()),
+        members=[_member(group, member, image) for member in group.members.values()],
+    )
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> consumer.Member:
+    return consumer.Member(
+        member.id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        list(member.topics),
+        member.regex or "",
+        _assignment(member.assigned, image),
+        _assignment(group.target.get(member.id, {}), image),
+        CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(given: Assignment, image: MetadataImage) -> consumer.Assignment:
+    """Topics that are gone have no name to show."""
+    return consumer.Assignment(
+        [
+            consumer.TopicPartitions(topic, image.topics_by_id[topic].name, sorted(indexes))
+            for topic, indexes in given.items()
+            if topic in image.topics_by_id
+        ]
+    )

@@ -1,0 +1,409 @@
+"""Groups of the consumer protocol (KIP-848) as their members see them."""
+
+import pytest
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    create_partitions,
+    delete_groups,
+    delete_topics,
+    incremental_alter_configs,
+    list_groups,
+)
+from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+)
+from tests.unit.broker.group_bench import GroupBench, subscription
+
+E = ErrorCode
+
+
+class Reader:
+    """A consumer of the newer protocol: does what it is told, step by step."""
+
+    def __init__(self, bench, group, name, *topics, **more):
+        self.bench = bench
+        self.group = group
+        self.id = name
+        self.topics = list(topics) or None
+        self.epoch = 0
+        self.owned = {}
+        self.more = more
+        self.last = None
+
+    def beat(self, **changes):
+        fields = {"owned": self.owned, "epoch": self.epoch, **self.more, **changes}
+        joins = fields["epoch"] == 0
+        owned = fields.pop("owned")
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            self.group,
+            self.id,
+            fields.pop("epoch"),
+            fields.pop("instance", None),
+            fields.pop("rack", None),
+            fields.pop("rebalance_timeout_ms", 20_000 if joins else -1),
+            fields.pop("topics", self.topics if joins else None),
+            fields.pop("regex", None),
+            fields.pop("assignor", None),
+            None if owned is None else [TopicPartitions(t, sorted(p)) for t, p in owned.items()],
+        )
+        assert not fields
+        answer = self.bench.ask(consumer_group_heartbeat, request)
+        self.last = answer
+        if answer.error_code == E.NONE:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                parts = answer.assignment.topic_partitions
+                self.owned = {part.topic_id: set(part.partitions) for part in parts}
+        return answer
+
+    @property
+    def has(self):
+        names = self.bench.node.broker.image.topics_by_id
+        return {names[topic].name: sorted(parts) for topic, parts in self.owned.items()}
+
+    def leave(self, epoch=-1):
+        return self.beat(epoch=epoch, owned=None)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = GroupBench(tmp_path / "data")
+    bench.find("g")
+    bench.create("orders", 4)
+    return bench
+
+
+def describe(bench, group="g"):
+    request = consumer_group_describe.ConsumerGroupDescribeRequest([group])
+    return bench.ask(consumer_group_describe, request).groups[0]
+
+
+def settle(*readers):
+    """Heartbeats until nobody has anything new; nobody ever owns what another has."""
+    for _ in range(20):
+        before = [(reader.epoch, dict(reader.owned)) for reader in readers]
+        for reader in readers:
+            assert reader.beat().error_code == E.NONE, reader.last
+            require_no_overlap(*readers)
+        if before == [(reader.epoch, dict(reader.owned)) for reader in readers]:
+            return
+    raise AssertionError("they never come to rest")
+
+
+def require_no_overlap(*readers):
+    owned = [(t, p) for reader in readers for t, parts in reader.owned.items() for p in parts]
+    assert len(owned) == len(set(owned)), owned
+
+
+def test_one_member_gets_everything_at_once(bench):
+    reader = Reader(bench, "g", "a", "orders")
+    answer = reader.beat()
+    assert (answer.error_code, answer.member_epoch, answer.heartbeat_interval_ms) == (0, 2, 5_000)
+    assert reader.has == {"orders": [0, 1, 2, 3]}
+    assert reader.beat(owned=None).assignment is None
+    described = describe(bench)
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == (
+        "Stable",
+        2,
+        2,
+    )
+    [member] = described.members
+    assert (member.client_id, member.member_type) == ("bench", 1)
+    assert member.assignment.topic_partitions[0].topic_name == "orders"
+    [listed] = bench.ask(list_groups, list_groups.ListGroupsRequest()).groups
+    assert (listed.group_id, listed.group_type, listed.group_state) == ("g", "consumer", "Stable")
+
+
+def test_a_second_member_gets_its_part_when_the_first_has_given_it_up(bench):
+    first, second = Reader(bench, "g", "a", "orders"), Reader(bench, "g", "b", "orders")
+    first.beat()
+    second.beat()
+    assert second.has == {}
+    assert describe(bench).group_state == "Reconciling"
+    kept = dict(first.owned)
+    first.beat(owned=None)
+    assert len(first.has["orders"]) == 2
+    assert (first.epoch, second.epoch) == (2, 3)  # it has not yet said that it gave up
+    second.beat()
+    assert second.has == {}
+    settle(first, second)
+    assert sorted(first.has["orders"] + second.has["orders"]) == [0, 1, 2, 3]
+    assert set(first.has["orders"]) < set(*kept.values())
+    assert describe(bench).group_state == "Stable"
+
+
+def test_a_member_that_does_not_give_up_in_time_is_out(bench):
+    first, second = Reader(bench, "g", "a", "orders"), Reader(bench, "g", "b", "orders")
+    first.beat()
+    second.beat()
+    stubborn = dict(first.owned)
+    for _ in range(5):
+        first.beat(owned=stubborn)
+        second.beat()
+        bench.advance(4_001)
+    assert first.beat().error_code == E.UNKNOWN_MEMBER_ID
+    settle(second)
+    assert second.has == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_silent_member_is_out_after_its_session(bench):
+    first, second = Reader(bench, "g", "a", "orders"), Reader(bench, "g", "b", "orders")
+    first.beat()
+    second.beat()
+    settle(first, second)
+    for _ in range(4):
+        bench.advance(12_000)
+        second.beat()
+    settle(second)
+    assert second.has == {"orders": [0, 1, 2, 3]}
+    assert first.beat().error_code == E.UNKNOWN_MEMBER_ID
+
+
+def test_leaving_gives_everything_to_the_others(bench):
+    readers = [Reader(bench, "g", name, "orders") for name in "abc"]
+    for reader in readers:
+        reader.beat()
+    settle(*readers)
+    assert readers[0].leave().member_epoch == -1
+    settle(*readers[1:])
+    assert sorted(p for reader in readers[1:] for p in reader.has["orders"]) == [0, 1, 2, 3]
+    for reader in readers[1:]:
+        reader.leave()
+    assert describe(bench).group_state == "Empty"
+    request = delete_groups.DeleteGroupsRequest(["g"])
+    assert bench.ask(delete_groups, request).results[0].error_code == E.NONE
+    assert describe(bench).error_code == E.GROUP_ID_NOT_FOUND
+
+
+def test_epochs_that_are_not_the_members_are_fenced(bench):
+    reader = Reader(bench, "g", "a", "orders")
+    reader.beat()
+    assert reader.beat(epoch=3).error_code == E.FENCED_MEMBER_EPOCH
+    assert reader.beat(epoch=1).error_code == E.FENCED_MEMBER_EPOCH
+    assert reader.beat(epoch=2).error_code == E.NONE
+    assert Reader(bench, "g", "b", "orders").beat(epoch=3).error_code == E.UNKNOWN_MEMBER_ID
+    assert Reader(bench, "x", "b", "orders").beat(epoch=3).error_code == E.GROUP_ID_NOT_FOUND
+    assert Reader(bench, "x", "b", "orders").leave().error_code == E.GROUP_ID_NOT_FOUND
+
+
+def test_requests_that_cannot_be_are_refused(bench):
+    def refused(**changes):
+        return Reader(bench, "g", changes.pop("name", "a"), "orders").beat(**changes).error_code
+
+    assert refused(name="") == E.INVALID_REQUEST
+    assert refused(rebalance_timeout_ms=-1) == E.INVALID_REQUEST
+    assert refused(topics=None) == E.INVALID_REQUEST
+    assert refused(topics=[]) == E.INVALID_REQUEST
+    assert refused(owned=None) == E.INVALID_REQUEST
+    assert refused(epoch=-3) == E.INVALID_REQUEST
+    assert refused(epoch=-2) == E.INVALID_REQUEST
+    assert refused(instance="") == E.INVALID_REQUEST
+    assert refused(rack="") == E.INVALID_REQUEST
+    assert refused(assignor="magic") == E.UNSUPPORTED_ASSIGNOR
+    assert refused(regex="(", topics=None) == E.INVALID_REGULAR_EXPRESSION
+    assert Reader(bench, "", "a", "orders").beat().error_code == E.INVALID_REQUEST
+    assert describe(bench).error_code == E.GROUP_ID_NOT_FOUND
+
+
+def test_an_assignor_is_chosen_by_the_members(bench):
+    bench.create("payments", 4)
+    both = [Reader(bench, "g", name, "orders", "payments", assignor="range") for name in "ab"]
+    for reader in both:
+        reader.beat()
+    settle(*both)
+    assert both[0].has == {"orders": [0, 1], "payments": [0, 1]}
+    assert describe(bench).assignor_name == "range"
+
+
+def test_a_group_has_only_so_many_members(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_consumer_max_size=1)
+    bench.find("g")
+    bench.create("orders", 4)
+    Reader(bench, "g", "a", "orders").beat()
+    assert Reader(bench, "g", "b", "orders").beat().error_code == E.GROUP_MAX_SIZE_REACHED
+
+
+# ---- topics come, grow and go
+
+
+def test_topics_that_grow_come_or_go_are_noticed(bench):
+    reader = Reader(bench, "g", "a", "orders", "later")
+    reader.beat()
+    bench.ask(
+        create_partitions,
+        create_partitions.CreatePartitionsRequest([CreatePartitionsTopic("orders", 6, None)], 1000),
+    )
+    settle(reader)
+    assert reader.has == {"orders": [0, 1, 2, 3, 4, 5]}
+    bench.create("later", 1)
+    settle(reader)
+    assert reader.has["later"] == [0]
+    gone = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("orders")], [], 1000)
+    bench.ask(delete_topics, gone)
+    reader.owned = {
+        t: p for t, p in reader.owned.items() if t in bench.node.broker.image.topics_by_id
+    }
+    settle(reader)
+    assert reader.has == {"later": [0]}
+
+
+def test_a_pattern_takes_up_topics_as_they_come(bench):
+    reader = Reader(bench, "g", "a", regex="ord.*|pay[^x]+")
+    reader.beat()
+    assert reader.has == {"orders": [0, 1, 2, 3]}
+    bench.create("payments", 1)
+    bench.create("other", 1)
+    bench.create("unpayments", 1)
+    settle(reader)
+    assert reader.has == {"orders": [0, 1, 2, 3], "payments": [0]}
+    reader.more["regex"] = "oth.*"
+    settle(reader)
+    assert reader.has == {"other": [0]}
+    assert describe(bench).members[0].subscribed_topic_regex == "oth.*"
+
+
+def test_a_hostile_pattern_costs_no_more_than_another(bench):
+    bench.create("a" * 200, 1)
+    reader = Reader(bench, "g", "a", regex="(a*)*" * 20 + "b")
+    assert reader.beat().error_code == E.NONE
+    assert reader.has == {}
+    greedy = Reader(bench, "g", "b", regex="(((a{100}){100}){100}){100}")
+    assert greedy.beat().error_code == E.INVALID_REGULAR_EXPRESSION
+    long = Reader(bench, "g", "b", regex="a" * 10_001)
+    assert long.beat().error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+# ---- static members
+
+
+def test_a_static_member_that_leaves_for_a_moment_gets_its_partitions_back(bench):
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    two = Reader(bench, "g", "b", "orders", instance="two")
+    one.beat()
+    two.beat()
+    settle(one, two)
+    had = one.has
+    one.leave(epoch=-2)
+    settle(two)
+    assert len(two.has["orders"]) == 2
+    again = Reader(bench, "g", "c", "orders", instance="one")
+    again.beat()
+    assert again.has == had
+    assert one.beat(epoch=3).error_code == E.FENCED_INSTANCE_ID
+    thief = Reader(bench, "g", "d", "orders", instance="one")
+    assert thief.beat().error_code == E.UNRELEASED_INSTANCE_ID
+
+
+# ---- offsets
+
+
+def test_members_commit_with_their_epoch(bench):
+    reader = Reader(bench, "g", "a", "orders")
+    reader.beat()
+    assert bench.commit("g", "orders", 3, member=("a", 2)) == E.NONE
+    assert bench.commit("g", "orders", 4, member=("a", 1)) == E.STALE_MEMBER_EPOCH
+    assert bench.commit("g", "orders", 4, member=("a", 2), version=8) == E.UNSUPPORTED_VERSION
+    assert bench.commit("g", "orders", 4, member=("b", 2)) == E.UNKNOWN_MEMBER_ID
+    assert bench.commit("g", "orders", 4) == E.UNKNOWN_MEMBER_ID
+    assert bench.committed("g", "orders") == 3
+
+
+def test_a_group_may_have_timeouts_of_its_own(bench):
+    config = AlterableConfig("consumer.heartbeat.interval.ms", 0, "7000")
+    resource = AlterConfigsResource(32, "g", [config])
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
+    [changed] = bench.ask(incremental_alter_configs, request).responses
+    assert changed.error_code == E.NONE, changed.error_message
+    assert Reader(bench, "g", "a", "orders").beat().heartbeat_interval_ms == 7_000
+    assert Reader(bench, "h", "a", "orders").beat().heartbeat_interval_ms == 5_000
+
+
+# ---- after a restart
+
+
+def test_a_consumer_group_goes_on_after_a_restart(bench, tmp_path):
+    readers = [Reader(bench, "g", name, "orders") for name in "ab"]
+    for reader in readers:
+        reader.beat()
+    settle(*readers)
+    again = GroupBench(tmp_path / "data")
+    for reader in readers:
+        reader.bench = again
+        assert reader.beat(owned=None).assignment is None
+    assert describe(again).group_state == "Stable"
+    again.advance(45_001)
+    assert describe(again).group_state == "Empty"
+
+
+# ---- between the protocols
+
+
+def classic_member(bench, group, member_id, generation, *, owned=()):
+    """A cooperative classic member that follows the group: its id, generation and partitions."""
+    joined = bench.join(group, member_id)
+    assert joined.error_code == E.NONE, joined
+    synced = bench.sync(group, joined.member_id, joined.generation_id)
+    return joined.member_id, joined.generation_id, synced
+
+
+def test_a_classic_group_becomes_a_consumer_group_and_back(bench):
+    assignment = (
+        b"\0\0\0\0\0\1\0\6orders\0\0\0\4"
+        + b"".join(n.to_bytes(4, "big") for n in range(4))
+        + b"\xff\xff\xff\xff"
+    )
+    old, generation = bench.stable_group("g", assignment)
+    new = Reader(bench, "g", "new", "orders")
+    assert new.beat().error_code == E.NONE
+    assert describe(bench).group_state == "Reconciling"
+    assert {member.member_type for member in describe(bench).members} == {0, 1}
+    assert bench.heartbeat("g", old, generation) == E.REBALANCE_IN_PROGRESS
+    _, epoch, synced = classic_member(bench, "g", old, generation)
+    assert len(synced.assignment) < len(assignment)
+    settle(new)
+    _, epoch, synced = classic_member(bench, "g", old, epoch)
+    settle(new)
+    assert len(new.has["orders"]) == 2
+    assert bench.heartbeat("g", old, epoch) == E.NONE
+    assert describe(bench).group_state == "Stable"
+    new.leave()
+    [listed] = bench.ask(list_groups, list_groups.ListGroupsRequest()).groups
+    assert (listed.group_type, listed.group_state) == ("classic", "PreparingRebalance")
+    answer = bench.join("g", old)
+    assert (answer.error_code, answer.leader) == (E.NONE, old)
+
+
+def test_the_last_of_one_protocol_leaves_the_group_to_the_other(bench):
+    reader = Reader(bench, "g", "a", "orders")
+    reader.beat()
+    bench.commit("g", "orders", 7, member=("a", 2))
+    reader.leave()
+    member, _ = bench.stable_group("g")
+    assert bench.committed("g", "orders") == 7
+    bench.leave("g", member)
+    again = Reader(bench, "g", "b", "orders")
+    assert again.beat().error_code == E.NONE
+    assert bench.committed("g", "orders") == 7
+
+
+def test_garbled_subscriptions_are_refused_where_they_must_be_read(bench):
+    Reader(bench, "g", "a", "orders").beat()
+    for garbled in (
+        b"",
+        b"\0",
+        b"\0\0\xff",
+        b"\0\0\x7f\xff\xff\xff",
+        b"\xff\xff" + subscription()[2:],
+    ):
+        joined = bench.join("g", "m", protocols={"range": garbled})
+        assert joined.error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    bench.find("c")
+    member, _, joined = bench.member("c", protocols={"range": b"\0\0\xff"})
+    assert joined.error_code == E.NONE  # nobody here needs to read it
+    assert Reader(bench, "c", "a", "orders").beat().error_code == E.GROUP_ID_NOT_FOUND
