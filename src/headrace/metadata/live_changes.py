@@ -45,6 +45,7 @@ _OF_BROKERS: dict[str, Effect] = {
     "max.connections.per.ip": Effect.CONNECTION_LIMITS,
     # A log's idea of a producer that is gone is part of its settings.
     "producer.id.expiration.ms": Effect.ALL_TOPICS,
+    "transaction.partition.verification.enable": Effect.NEXT_USE,
     "log.cleaner.backoff.ms": Effect.NEXT_USE,
     "log.cleaner.dedupe.buffer.size": Effect.NEXT_USE,
     "log.cleaner.io.max.bytes.per.second": Effect.NEXT_USE,

@@ -138,7 +138,7 @@ _COORDINATOR = without_effect("coordinators run on the node's loop and write at 
     integer("add.partitions.to.txn.retry.backoff.max.ms", 100, at_least(0),
         "For how long a partition asks again whether its transaction goes on."),
 )
-_TRANSACTIONS = without_effect("transactions are not served yet",
+_TRANSACTIONS = (
     short("transaction.state.log.replication.factor", 3, at_least(1),
         "Replicas of __transaction_state when it is created."),
     integer("transaction.state.log.min.isr", 2, at_least(1),
