@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.brokers import Node, make_node
+from tests.interop.clients import Client, CommandProgram
 from tests.interop.java_session import JavaSession
 from tests.interop.tools import run, tool
 from tests.interop.topics import create_topic
@@ -49,6 +50,8 @@ def members(broker: Node, group: str, count: int, **settings: Any) -> Iterator[l
         "enable.auto.commit": False,
         "session.timeout.ms": 6_000,
     } | {name.replace("_", "."): value for name, value in settings.items()}
+    if shared.get("group.protocol") == "consumer":
+        del shared["session.timeout.ms"]  # the server decides it
     consumers = [confluent_kafka.Consumer(shared) for _ in range(count)]
     try:
         yield consumers
@@ -178,6 +181,85 @@ def test_aiokafka_joins_a_group(broker: Node) -> None:
 
     assert asyncio.run(asyncio.wait_for(read(), WITHIN_S)) == RECORDS
     assert sum(committed(broker, "aiokafka", topic)) == RECORDS
+
+
+@pytest.mark.parametrize("name", ["kafkajs", "franz-go"])
+def test_programs_in_other_languages_join_a_group(
+    broker: Node, clients: dict[str, Client], name: str
+) -> None:
+    topic = filled(broker, f"by-{name}")
+    program = clients[name]
+    assert isinstance(program, CommandProgram)
+    job = {"verb": "join", "bootstrap": broker.bootstrap, "group": name, "topic": topic}
+    assert len(set(program.ask(job | {"count": RECORDS})["values"])) == RECORDS
+    assert sum(committed(broker, name, topic)) == RECORDS
+
+
+# ---- the newer protocol (KIP-848)
+
+
+def test_two_members_share_by_the_newer_protocol(broker: Node) -> None:
+    topic = filled(broker, "shared-848")
+    with members(broker, "shared-848", 2, group_protocol="consumer") as both:
+        for consumer in both:
+            consumer.subscribe([topic])
+
+        def all_read(read: list[set[bytes]]) -> bool:
+            shares = {len(consumer.assignment()) for consumer in both}
+            return len(set.union(*read)) == RECORDS and shares == {PARTITIONS // 2}
+
+        poll_until(both, all_read)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        described = admin.describe_consumer_groups(["shared-848"])["shared-848"].result(30)
+        assert described.type == confluent_kafka.ConsumerGroupType.CONSUMER
+
+
+def test_a_pattern_is_matched_by_the_server(broker: Node) -> None:
+    topic = filled(broker, "pattern-848")
+    with members(broker, "pattern-848", 1, group_protocol="consumer") as [consumer]:
+        consumer.subscribe(["^pattern-848.*"])
+        poll_until([consumer], lambda read: len(read[0]) == RECORDS)
+        create_topic(broker.bootstrap, "pattern-848-later", partitions=1)
+        poll_until([consumer], lambda _: len(consumer.assignment()) == PARTITIONS + 1)
+    assert topic
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_the_java_consumer_joins_by_the_newer_protocol(
+    broker: Node, java: JavaSession, assignor: str
+) -> None:
+    topic = filled(broker, f"java-848-{assignor}")
+    settings = {
+        "group.id": f"java-848-{assignor}",
+        "group.protocol": "consumer",
+        "group.remote.assignor": assignor,
+        "auto.offset.reset": "earliest",
+    }
+    assert len(console_consumer(java, broker, topic, settings).split()) == RECORDS
+    assert sum(committed(broker, f"java-848-{assignor}", topic)) == RECORDS
+
+
+def test_a_living_group_changes_to_the_newer_protocol_and_back(broker: Node) -> None:
+    topic = filled(broker, "migrated")
+    classic = {"partition_assignment_strategy": "cooperative-sticky"}
+    with (
+        members(broker, "migrated", 1, **classic) as [old],
+        members(broker, "migrated", 1, group_protocol="consumer") as [new],
+    ):
+        old.subscribe([topic])
+        poll_until([old], lambda read: len(read[0]) == RECORDS)
+        old.commit(asynchronous=False)
+        new.subscribe([topic])
+        half = PARTITIONS // 2
+        poll_until([old, new], lambda _: [len(c.assignment()) for c in (old, new)] == [half, half])
+        fill(broker, topic)
+        poll_until([old, new], lambda read: len(set.union(*read)) == RECORDS)
+        new.commit(asynchronous=False)
+        new.close()
+        poll_until([old], lambda _: len(old.assignment()) == PARTITIONS)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        described = admin.describe_consumer_groups(["migrated"])["migrated"].result(30)
+        assert described.type == confluent_kafka.ConsumerGroupType.CLASSIC
 
 
 # ---- Apache Kafka's own

@@ -32,6 +32,7 @@ type job struct {
 	Compression string `json:"compression"`
 	Offset      int64  `json:"offset"`
 	Count       int    `json:"count"`
+	Group       string `json:"group"`
 	Time        int64  `json:"time"`
 	Records     []struct {
 		Timestamp int64                 `json:"timestamp"`
@@ -66,6 +67,8 @@ func main() {
 		answer["offsets"] = produce(ctx, asked)
 	case "consume":
 		answer["records"] = consume(ctx, asked)
+	case "join":
+		answer["values"] = join(ctx, asked)
 	case "offset_for_time":
 		answer["offset"] = offsetForTime(ctx, asked)
 	default:
@@ -134,6 +137,23 @@ func consume(ctx context.Context, asked job) []record {
 		})
 	}
 	return records
+}
+
+// Reads the values of a topic as a member of a group, and commits.
+func join(ctx context.Context, asked job) [][]byte {
+	client, err := kgo.NewClient(kgo.SeedBrokers(asked.Bootstrap), kgo.ConsumerGroup(asked.Group),
+		kgo.ConsumeTopics(asked.Topic), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	must(err)
+	defer client.Close()
+	values := [][]byte{}
+	for len(values) < asked.Count {
+		fetches := client.PollFetches(ctx)
+		must(fetches.Err())
+		fetches.EachRecord(func(r *kgo.Record) { values = append(values, r.Value) })
+	}
+	must(client.CommitUncommittedOffsets(ctx))
+	return values
 }
 
 func offsetForTime(ctx context.Context, asked job) int64 {

@@ -1,5 +1,5 @@
 // The client program in JavaScript on kafkajs; see ../clients.py for the JSON it reads and prints.
-// Produces and asks for offsets only: a kafkajs consumer always joins a group.
+// Reads only as a member of a group (verb "join"): kafkajs knows no other consumer.
 "use strict";
 
 const fs = require("node:fs");
@@ -110,6 +110,29 @@ async function administer(kafka, job) {
   return answer;
 }
 
+// Reads the values of a topic as a member of a group, and commits.
+async function join(kafka, job) {
+  const consumer = kafka.consumer({ groupId: job.group });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [job.topic], fromBeginning: true });
+  const values = await new Promise((resolve, reject) => {
+    const found = [];
+    consumer
+      .run({
+        autoCommit: false,
+        eachMessage: async ({ topic, partition, message }) => {
+          found.push(message.value.toString("base64"));
+          const offset = String(Number(message.offset) + 1);
+          await consumer.commitOffsets([{ topic, partition, offset }]);
+          if (found.length === job.count) resolve(found);
+        },
+      })
+      .catch(reject);
+  });
+  await consumer.disconnect();
+  return { values };
+}
+
 async function main() {
   const job = JSON.parse(fs.readFileSync(0, "utf8"));
   await zstd.init();
@@ -118,7 +141,7 @@ async function main() {
     logLevel: logLevel.ERROR,
     requestTimeout: 60000,
   });
-  const verbs = { produce, offset_for_time: offsetForTime, administer };
+  const verbs = { produce, offset_for_time: offsetForTime, administer, join };
   process.stdout.write(JSON.stringify(await verbs[job.verb](kafka, job)) + "\n");
 }
 
