@@ -8,6 +8,7 @@ that wait or topics to be created; that is here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ from headrace.protocol.java_hash import partition_for_group
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Parked
 from headrace.serving.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
 MOST_PLACES = 10_000
@@ -60,6 +63,13 @@ class PartitionJournal:
         leader = self.leader
         if leader.in_sync < leader.min_in_sync:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        most = leader.log.settings.max_message_bytes
+        if len(batch) > most:
+            # What Apache Kafka answers to a group that has outgrown one record.
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{len(batch)} bytes, but {leader.topic} has max.message.bytes={most}",
+            )
         try:
             leader.log.append_as_is(memoryview(batch), wall_ms=wall_ms)
         except KafkaError as refusal:
@@ -163,13 +173,19 @@ class Coordinator:
         for shard in self.shards:
             due_ms = shard.machine.next_due_ms
             if due_ms is not None and due_ms <= now.monotonic_ms:
-                try:
-                    shard.run_due(now)
-                except KafkaError:
-                    continue  # the disk says no; it is tried again
-                finally:
-                    if shard.settled:
-                        self._wake(shard)
+                self._run_due(shard, now)
+                if shard.settled:
+                    self._wake(shard)
+
+    def _run_due(self, shard: Shard, now: Now) -> None:
+        try:
+            shard.run_due(now)
+        except KafkaError:
+            return  # the disk says no; it is tried again
+        except Exception:  # noqa: BLE001 - one group's bug must not end the node
+            log.exception("what was due in %s failed: its state is loaded anew", self.topic)
+            shard.machine.abandon()
+            shard.load(now)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
         """Open what this broker leads now; `topic` is None while there is none."""
