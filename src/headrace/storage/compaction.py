@@ -39,11 +39,11 @@ from headrace.protocol.record_batch import (
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.compaction_plan import Cleanable, Source, grouped
-from headrace.storage.key_offsets import KeyOffsets
+from headrace.storage.last_of_keys import UNKNOWN, LastOfKeys
 from headrace.storage.leftovers import CLEANED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.retained_records import Fields, emptied, rebuilt, survivors
+from headrace.storage.retained_records import Fields, emptied, rebuilt, survivors, without_repeats
 from headrace.storage.segment import Segment
 from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted, TransactionIndex
@@ -118,7 +118,7 @@ class Compaction:
             segment_index_bytes=job.segment_index_bytes,
             index_interval_bytes=job.index_interval_bytes,
         )
-        self._keys = KeyOffsets(job.memory)
+        self._keys = LastOfKeys(job.memory)
         self._last_offsets = {producer: last for producer, last, _ in job.producers}
         self._epochs = {producer: epoch for producer, _, epoch in job.producers}
         self._aborted = self._read_aborted()
@@ -180,8 +180,6 @@ class Compaction:
             stop = at + size
             if fields[3] != MAGIC or size < HEADER_SIZE or stop > len(chunk):
                 raise MalformedMessage(f"{segment.path}: no batch at {position}")
-            if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : stop]) != fields[4]:
-                raise MalformedMessage(f"{segment.path}: the batch at {position} is damaged")
             yield chunk, at, fields
             position += size
         segment.let_go()
@@ -205,36 +203,30 @@ class Compaction:
             segment.load_indexes()
             position = segment.index.position_for(job.first_dirty)
             for chunk, at, fields in self._batches(segment, position):
+                last_offset = fields[0] + fields[6]
+                if last_offset < job.first_dirty:
+                    continue
                 if keys.is_full:
                     return
-                self._note_batch(chunk, at, fields, transactions)
+                if not self._is_marker_or_aborted(chunk, at, fields, transactions):
+                    data, pos, stop = payload(chunk, at, fields)
+                    keys.note(data, pos, stop, fields[0], fields[12])
+                keys.latest_offset = last_offset
             # Where compaction left a gap at the end of a segment.
             keys.latest_offset = end - 1
 
-    def _note_batch(
+    def _is_marker_or_aborted(
         self, chunk: bytes, at: int, fields: Fields, transactions: CleanedTransactions
-    ) -> None:
-        base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = fields
-        last_offset = base + last_delta
-        if last_offset < self._job.first_dirty:
-            return
+    ) -> bool:
+        attributes = fields[5]
+        if not attributes & (CONTROL | TRANSACTIONAL):
+            return False
+        last_offset, producer_id = fields[0] + fields[6], fields[9]
         if attributes & CONTROL:
-            kind = kind_of_marker(chunk, at, length)
+            kind = kind_of_marker(chunk, at, fields)
             transactions.saw_marker(producer_id, last_offset, kind)
-        elif not attributes & TRANSACTIONAL or not transactions.saw_records(
-            producer_id, last_offset
-        ):
-            data, pos, end = payload(chunk, at, length, attributes)
-            self._keys.note(
-                data,
-                pos,
-                end,
-                base_offset=base,
-                count=count,
-                has_gaps=last_delta + 1 != count,
-                from_offset=self._job.first_dirty,
-            )
-        self._keys.latest_offset = last_offset
+            return True
+        return transactions.saw_records(producer_id, last_offset)
 
     # --- second pass
 
@@ -263,54 +255,71 @@ class Compaction:
         output: Output,
     ) -> bytes | None:
         """What is left of a batch; None if it may go altogether."""
-        base, length, _, _, _, attributes, last_delta, base_time, _, producer_id = fields[:10]
-        last_offset = base + last_delta
-        horizon = base_time if attributes & DELETE_HORIZON else None
-        wall_ms = self._job.wall_ms
-        is_over = horizon is not None and horizon <= wall_ms
-        discard = ends_nothing = False
+        attributes, producer_id = fields[5], fields[9]
+        last_offset = fields[0] + fields[6]
         if attributes & CONTROL:
-            kind = kind_of_marker(chunk, at, length)
+            kind = kind_of_marker(chunk, at, fields)
             ends_nothing, entry = transactions.saw_marker(producer_id, last_offset, kind)
             if entry is not None:
                 output.segment.transaction_index.add(entry)
-            discard = ends_nothing and is_over
-        elif attributes & TRANSACTIONAL:
-            discard = transactions.saw_records(producer_id, last_offset)
-        whole = chunk[at : at + length + LENGTH_OVERHEAD]
-        count = fields[12]
-        if not discard and count:
-            if attributes & CONTROL:
-                if not ends_nothing or horizon is not None:
-                    return whole
-                data, pos, end = payload(chunk, at, length, attributes)
-                return rebuilt(fields, data, [(pos, end)], count, new_horizon=self._horizon())
-            if base > self._keys.latest_offset:
-                return whole
-            data, pos, end = payload(chunk, at, length, attributes)
-            runs, kept, tombstones = survivors(
-                data,
-                pos,
-                end,
-                self._keys.offsets,
-                base_offset=base,
-                count=count,
-                has_gaps=last_delta + 1 != count,
-                keep_tombstones=not is_over,
-            )
-            wants_horizon = tombstones and horizon is None
-            if kept == count and not wants_horizon:
-                return whole
-            if kept:
-                new = self._horizon() if wants_horizon else None
-                return rebuilt(fields, data, runs, kept, new_horizon=new)
+            left = self._left_of_marker(chunk, at, fields, ends_nothing)
+        elif attributes & TRANSACTIONAL and transactions.saw_records(producer_id, last_offset):
+            left = None
+        else:
+            left = self._left_of_records(chunk, at, fields)
+        if left is not None:
+            return left
         if last_offset + 1 == self._job.first_uncleanable or self._is_last_of_producer(
             producer_id, fields[10], last_offset, attributes
         ):
-            return emptied(fields) if count else whole
+            return emptied(fields)
         return None
 
-    def _horizon(self) -> int:
+    def _left_of_marker(
+        self, chunk: bytes, at: int, fields: Fields, ends_nothing: bool
+    ) -> bytes | None:
+        """A marker without records stays as long as a tombstone does."""
+        horizon = horizon_of(fields)
+        if not ends_nothing or (horizon is not None and horizon > self._job.wall_ms):
+            return whole(chunk, at, fields)
+        if horizon is not None or not fields[12]:
+            return None
+        data, pos, end = payload(chunk, at, fields)
+        return rebuilt(fields, data, [(pos, end)], fields[12], new_horizon=self._new_horizon())
+
+    def _left_of_records(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
+        keys, base, count = self._keys, fields[0], fields[12]
+        if base > keys.latest_offset:
+            return whole(chunk, at, fields)
+        number = UNKNOWN
+        if base >= self._job.first_dirty:
+            number = keys.number_of(base)
+        if number != UNKNOWN:
+            if not keys.live[number]:
+                return None
+            if keys.keeps_all(number, count):
+                return whole(chunk, at, fields)
+        data, pos, end = payload(chunk, at, fields)
+        there = count
+        if number != UNKNOWN and keys.has_repeats(number):
+            data, there = without_repeats(data, pos, end)
+            pos, end = 0, len(data)
+        horizon = horizon_of(fields)
+        runs, kept, tombstones = survivors(
+            data,
+            pos,
+            end,
+            keys,
+            number=number,
+            count=there,
+            keep_tombstones=horizon is None or horizon > self._job.wall_ms,
+        )
+        new_horizon = self._new_horizon() if tombstones and horizon is None else None
+        if kept == count and new_horizon is None:
+            return whole(chunk, at, fields)
+        return rebuilt(fields, data, runs, kept, new_horizon=new_horizon) if kept else None
+
+    def _new_horizon(self) -> int:
         return self._job.wall_ms + self._job.delete_retention_ms
 
     def _is_last_of_producer(
@@ -391,19 +400,29 @@ def add_suffix(segment: Segment, suffix: str) -> None:
     segment.transaction_index.path += suffix
 
 
-def payload(chunk: bytes, at: int, length: int, attributes: int) -> tuple[bytes, int, int]:
+def whole(chunk: bytes, at: int, fields: Fields) -> bytes:
+    return chunk[at : at + fields[1] + LENGTH_OVERHEAD]
+
+
+def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
     """The records' bytes, uncompressed: where they lie, from where to where."""
-    begin, end = at + HEADER_SIZE, at + length + LENGTH_OVERHEAD
-    codec = attributes & COMPRESSION_MASK
+    begin, end = at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
+    if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[4]:
+        raise MalformedMessage(f"the batch of offset {fields[0]} is damaged")
+    codec = fields[5] & COMPRESSION_MASK
     if not codec:
         return chunk, begin, end
     data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
     return data, 0, len(data)
 
 
-def kind_of_marker(chunk: bytes, at: int, length: int) -> int | None:
+def horizon_of(fields: Fields) -> int | None:
+    """From when on the tombstones of a batch may go, or its marker."""
+    return fields[7] if fields[5] & DELETE_HORIZON else None
+
+
+def kind_of_marker(chunk: bytes, at: int, fields: Fields) -> int | None:
     """What a control batch says; None if compaction has emptied it."""
-    batch = chunk[at : at + length + LENGTH_OVERHEAD]
-    for record in walk(batch, len(batch)):
+    for record in walk(whole(chunk, at, fields), MAX_DECOMPRESSED):
         return kind_of(record)
     return None

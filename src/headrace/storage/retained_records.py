@@ -23,7 +23,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     seal,
 )
-from headrace.storage.key_offsets import LONGEST_KEY, digest
+from headrace.storage.last_of_keys import LONGEST_KEY, LastOfKeys, digest
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
@@ -35,21 +35,19 @@ def survivors(
     data: bytes,
     pos: int,
     end: int,
-    offsets: dict[bytes, int],
+    last_of_keys: LastOfKeys,
     *,
-    base_offset: int,
+    number: int,
     count: int,
-    has_gaps: bool,
     keep_tombstones: bool,
 ) -> tuple[Runs, int, bool]:
-    """The records between two positions of `data` that no later record of their key replaces:
-    where they lie, how many they are, and whether there are tombstones among them."""
+    """The records between two positions of `data` that no later batch replaces: where they lie, how
+    many they are, and whether there are tombstones among them. `number` is that of their batch."""
     runs: Runs = []
     kept = 0
     tombstones = False
     run_from = -1
-    offset = base_offset - 1
-    last_of = offsets.get
+    last_of = last_of_keys.batches.get
     try:
         for _ in range(count):
             start = pos
@@ -68,14 +66,9 @@ def survivors(
             while data[at] > 127:  # timestamp delta
                 at += 1
             at += 1
-            if has_gaps:
-                delta, at = read_zigzag(data, at)
-                offset = base_offset + delta
-            else:
-                offset += 1
-                while data[at] > 127:
-                    at += 1
+            while data[at] > 127:  # offset delta
                 at += 1
+            at += 1
             key_length = data[at]
             keep = False
             if key_length != 1:  # a record without a key has no place in a compacted log
@@ -90,7 +83,7 @@ def survivors(
                 key = data[at:stop]
                 if key_length > LONGEST_KEY:
                     key = digest(key)
-                if offset >= last_of(key, -1):
+                if last_of(key, number) == number:
                     if data[stop] != 1:
                         keep = True
                     elif keep_tombstones:
@@ -109,6 +102,23 @@ def survivors(
     if run_from >= 0:
         runs.append((run_from, pos))
     return runs, kept, tombstones
+
+
+def without_repeats(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
+    """Only the last record of each key of one batch, and how many; those without a key go, too."""
+    last: dict[bytes, bytes] = {}
+    while pos < end:
+        start = pos
+        length, at = read_zigzag(data, pos)
+        pos = at + length
+        _, at = read_zigzag(data, at + 1)
+        _, at = read_zigzag(data, at)
+        key_length, at = read_zigzag(data, at)
+        if key_length >= 0:
+            key = data[at : at + key_length]
+            last.pop(key, None)  # so that the order stays that of the offsets
+            last[key] = data[start:pos]
+    return b"".join(last.values()), len(last)
 
 
 def rebuilt(
