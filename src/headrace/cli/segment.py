@@ -24,6 +24,7 @@ from headrace.cli.dump.small_files import (
     property_rows,
     time_index_rows,
     topic_id_rows,
+    transaction_index_rows,
 )
 from headrace.cli.failure import Failure
 from headrace.protocol.errors import MalformedMessage
@@ -50,6 +51,7 @@ BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
 BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".index": offset_index_rows,
     ".timeindex": time_index_rows,
+    ".txnindex": transaction_index_rows,
     ".snapshot": producer_rows,
 }
 BATCH_SUFFIXES = (".log", ".checkpoint")
@@ -57,8 +59,9 @@ UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 # Rich keeps line breaks within a paragraph, so there are none.
 WHAT_IT_READS = (
     "Show batches, index entries, producers or checkpoints, whatever a file holds.\n\n"
-    "Reads .log, .index, .timeindex, .snapshot and .checkpoint files, leader-epoch-checkpoint and "
-    "the other checkpoints, partition.metadata, meta.properties and quorum-state."
+    "Reads .log, .index, .timeindex, .txnindex, .snapshot and .checkpoint files, "
+    "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties and "
+    "quorum-state."
 )
 
 

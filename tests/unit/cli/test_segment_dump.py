@@ -13,7 +13,7 @@ from headrace.cli.segment import dump, rows_of
 from headrace.protocol.compression import NAMES
 from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.record_batch import Record, RecordHeader, build
-from headrace.storage import checkpoints, offset_index, time_index
+from headrace.storage import checkpoints, offset_index, time_index, transaction_index
 
 NOON_MS = 1769860800000
 
@@ -150,3 +150,20 @@ def test_damage_ends_with_a_failure_after_everything_was_shown(
     with pytest.raises(Failure, match="1 place of what was read is damaged"):
         dump([path], records=False, as_json=True)
     assert json.loads(capsys.readouterr().out)["kind"] == "rest"
+
+
+def test_an_index_of_aborted_transactions_shows_them(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    path.write_bytes(
+        transaction_index.ENTRY.pack(0, 7, 3, 9, 10)
+        + transaction_index.ENTRY.pack(0, 8, 2, 5, 6)[:20]
+    )
+    first, torn = rows(path)
+    assert first.values == {
+        "producer": 7,
+        "first_offset": 3,
+        "marker": 9,
+        "last_stable_offset": 10,
+    }
+    assert first.damage is None
+    assert torn.damage == "the last entry is torn"

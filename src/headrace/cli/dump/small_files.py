@@ -10,7 +10,7 @@ from struct import Struct
 from headrace.cli.dump.rows import Row, moment
 from headrace.protocol import uuids
 from headrace.server.real_disk import RealDisk
-from headrace.storage import checkpoints, offset_index, time_index
+from headrace.storage import checkpoints, offset_index, time_index, transaction_index
 from headrace.storage.producer_state import ProducerState
 
 
@@ -42,6 +42,30 @@ def _entries(path: Path, entry: Struct) -> Iterator[tuple[int, int]]:
             return
         if (first, second) != (0, 0):
             yield first, second
+
+
+def transaction_index_rows(path: Path) -> Iterator[Row]:
+    data = path.read_bytes()
+    entry = transaction_index.ENTRY
+    previous = -1
+    whole = len(data) - len(data) % entry.size
+    for version, *fields in entry.iter_unpack(data[:whole]):
+        aborted = transaction_index.Aborted(*fields)
+        damage = None
+        if version != transaction_index.VERSION:
+            damage = f"its version is {version}"
+        elif aborted.last_offset <= previous:
+            damage = "entries do not ascend"
+        previous = aborted.last_offset
+        values = {
+            "producer": aborted.producer_id,
+            "first_offset": aborted.first_offset,
+            "marker": aborted.last_offset,
+            "last_stable_offset": aborted.last_stable_offset,
+        }
+        yield Row("aborted", values, damage)
+    if whole != len(data):
+        yield Row("aborted", {}, "the last entry is torn")
 
 
 def producer_rows(path: Path) -> Iterator[Row]:
