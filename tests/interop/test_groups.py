@@ -338,13 +338,17 @@ def test_dump_log_reads_what_is_kept(target: str, tmp_path: Path, java: JavaSess
     assert f'"offset":{RECORDS // PARTITIONS}' in shown
 
 
-def test_a_group_goes_on_when_the_folder_is_handed_on(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_when_the_folder_is_handed_on(
+    target: str, tmp_path: Path, protocol: str
+) -> None:
     """Headrace, Apache Kafka and Headrace again under one living consumer."""
     kinds = ["headrace", "apache", "headrace"] if target == "headrace" else [target] * 2
     nodes = [make_node(kind, tmp_path / str(step)) for step, kind in enumerate(kinds)]
     nodes[0].start()
     topic = filled(nodes[0], "handed-on")
-    with members(nodes[0], "handed-on", 1, session_timeout_ms=45_000) as [consumer]:
+    patient = {"session_timeout_ms": 45_000, "group_protocol": protocol}
+    with members(nodes[0], "handed-on", 1, **patient) as [consumer]:
         consumer.subscribe([topic])
         poll_until([consumer], lambda read: len(read[0]) == RECORDS)
         consumer.commit(asynchronous=False)
