@@ -20,10 +20,10 @@ from headrace.client.consumer import (
     SLICE_S,
     Consumer,
     OffsetReset,
-    Offsets,
     Partitions,
 )
 from headrace.client.errors import ClientError, PoisonRecord
+from headrace.client.places import Offsets
 from headrace.client.rebalancing import OnPartitions
 from headrace.client.records import K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer

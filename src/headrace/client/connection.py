@@ -44,8 +44,8 @@ LOG = logging.getLogger("headrace.client.librdkafka")
 # Where a program's clients look if it does not say where.
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
 
-# What librdkafka takes as a setting.
-Setting = str | int | float | bool
+# What librdkafka takes as a setting; functions are callbacks such as `stats_cb` and `oauth_cb`.
+Setting = str | int | float | bool | Callable[..., Any]
 
 # How long a refused connection is tried again before we believe it: a node may just be starting.
 PATIENCE_WHEN_REFUSED_S = 1.0
@@ -59,6 +59,7 @@ class Connection:
         default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}
     )
     timeout_s: float = 10.0
+    callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)  # librdkafka's, by name
 
     @property
     def bootstrap(self) -> str:
@@ -71,6 +72,7 @@ class Connection:
             merged["log_level"] = QUIET
         merged.update({name.replace("_", "."): value for name, value in more.items()})
         merged.update(self.settings)
+        merged.update(self.callbacks)
         return merged
 
     def admin(self) -> AdminClient:
@@ -86,21 +88,21 @@ class Connection:
 def connected(given: str | Connection | None, settings: Mapping[str, Setting] | None) -> Connection:
     """Where a program's client connects: an address or a connection, and settings that win."""
     if isinstance(given, Connection):
-        at = Connection(dict(given.settings), given.timeout_s)
+        at = Connection(dict(given.settings), given.timeout_s, dict(given.callbacks))
     else:
         named = given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
         at = Connection({"bootstrap.servers": named})
-    at.settings.update({name: as_text(value) for name, value in (settings or {}).items()})
+    for name, value in (settings or {}).items():
+        if callable(value):
+            at.callbacks[name] = value
+        else:
+            at.settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return at
-
-
-def as_text(value: Setting) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
     """All settings of one client of a program; librdkafka's log goes to Python's."""
-    return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings}
+    return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings, **at.callbacks}
 
 
 class _AsksForMetadata(Protocol):

@@ -44,12 +44,12 @@ from headrace.client.errors import (
 )
 from headrace.client.fetched import Fetched, deserialized, is_of
 from headrace.client.one_thread import OneThread
+from headrace.client.places import Offsets, Places
 from headrace.client.rebalancing import OnPartitions, Rebalancing, cooperative
 from headrace.client.records import K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer
 
 OffsetReset = Literal["earliest", "latest", "none"]
-Offsets = Mapping[TopicPartition, int]
 Partitions = Iterable[TopicPartition]
 
 # librdkafka wants a name even where no group is meant; nothing is ever committed under it.
@@ -96,9 +96,7 @@ class Consumer(Generic[K, V]):
             on_assigned, on_revoked, on_lost, forget=self._forget, cooperative=cooperative(conf)
         )
         self._fetched = Fetched()
-        self._positions: dict[TopicPartition, int] = {}  # after the last record given out
-        self._began: dict[TopicPartition, int] = {}  # the first offset given out
-        self._uncommitted: set[TopicPartition] = set()
+        self._places = Places()
         self._alone = OneThread()
         self.stopped = False
         if topics:
@@ -139,7 +137,7 @@ class Consumer(Generic[K, V]):
         """
         given = dict(partitions) if isinstance(partitions, Mapping) else {}
         places = [TopicPartition(*place) for place in partitions]
-        self._drop(self._positions.keys() | set(places))
+        self._drop([*self._places.next, *places])
         unsaid = any(place not in given for place in places)
         start = self._start_offset() if unsaid else OFFSET_END
         self._call(
@@ -214,18 +212,20 @@ class Consumer(Generic[K, V]):
 
     def fetch(self, timeout_s: float) -> bool:
         """Wait for records and keep them for `take`; whether some came. Part of `poll`."""
-        with self._alone:
-            first = self._native.poll(timeout_s)
-            if first is None:
-                return False
-            # Kept before the next call: a rebalance inside it may take this partition away.
-            self._fetched.add([first])
-            self._fetched.add(self._native.consume(RECORDS_PER_FETCH, timeout=0))
-            return True
+        return bool(self._call(lambda: self._fetch(timeout_s)))
+
+    def _fetch(self, timeout_s: float) -> bool:
+        first = self._native.poll(timeout_s)
+        if first is None:
+            return False
+        # Kept before the next call: a rebalance inside it may take this partition away.
+        self._fetched.add([first])
+        self._fetched.add(self._native.consume(RECORDS_PER_FETCH, timeout=0))
+        return True
 
     def take(self, *, store: bool = True) -> Record[K, V] | None:
         """A record that was fetched already; None if there is none. Part of `poll`."""
-        if self.auto_commit and store and self._uncommitted:
+        if self.auto_commit and store:
             self._store()
         ready = self._fetched.ready
         while ready:
@@ -244,7 +244,7 @@ class Consumer(Generic[K, V]):
                 ready = self._fetched.ready
                 continue
             ready.popleft()
-            self._given(record)
+            self._places.gave(record.place, record.offset)
             return record
         return None
 
@@ -254,16 +254,9 @@ class Consumer(Generic[K, V]):
         ready = self._fetched.ready
         if ready and is_of(ready[0], raw):
             ready.popleft()
-            self._given(raw)
+            self._places.gave(raw.place, raw.offset)
         else:
             self.seek(raw.place, raw.offset + 1)
-
-    def _given(self, record: Record[Any, Any]) -> None:
-        place = TopicPartition(record.topic, record.partition)
-        if place not in self._positions:
-            self._began[place] = record.offset
-        self._positions[place] = record.offset + 1
-        self._uncommitted.add(place)
 
     def _note(self, error: KafkaError, message: Message) -> None:
         """What librdkafka says between records: mostly things it cures by itself."""
@@ -279,11 +272,11 @@ class Consumer(Generic[K, V]):
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition that a record was given of, or that was sought."""
-        return dict(self._positions)
+        return dict(self._places.next)
 
     def position(self, place: TopicPartition) -> int | None:
         """The next offset of a partition; None before its first record."""
-        return self._positions.get(place)
+        return self._places.next.get(place)
 
     def committed(self, partitions: Partitions | None = None) -> dict[TopicPartition, int | None]:
         """The group's offsets; None where it has none. Without a word: of what is assigned."""
@@ -301,12 +294,12 @@ class Consumer(Generic[K, V]):
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets lie before each assigned partition's end."""
-        unknown = [p for p in self.assignment() if p not in self._positions]
+        unknown = [p for p in self.assignment() if p not in self._places.next]
         committed = self.committed(unknown) if unknown and self.group else {}
         lags = {}
         for place in self.assignment():
             low, high = self._ends(place)
-            at = self._positions.get(place, committed.get(place))
+            at = self._places.next.get(place, committed.get(place))
             if at is None:
                 at = high if self._reset == "latest" else low
             lags[place] = max(0, high - max(at, low))
@@ -333,10 +326,8 @@ class Consumer(Generic[K, V]):
             if error.code() != KafkaError._STATE or time.monotonic() > deadline:
                 raise explain(error, self.connection.bootstrap, topic=place.topic)
             time.sleep(0.005)
-        self._drop([place])
-        if offset >= 0:
-            self._positions[place] = offset
-            self._uncommitted.add(place)
+        self._fetched.forget({place})
+        self._places.sought(place, offset)
 
     def _sought(self, place: TopicPartition, offset: int) -> KafkaError | None:
         with self._alone:
@@ -374,12 +365,10 @@ class Consumer(Generic[K, V]):
 
     def rewind(self) -> None:
         """Go back to what is committed, else to where we began: the rest comes again."""
-        places = list(self._began.keys() | self._positions.keys())
+        places = list(self._places.next)
         committed = self.committed(places) if places and self.group else {}
-        for place in places:
-            back = committed.get(place)
-            start = self._began.get(place, self._positions[place])
-            self.seek(place, start if back is None else back)
+        for place, offset in self._places.before(committed).items():
+            self.seek(place, offset)
 
     def pause(self, partitions: Partitions | None = None) -> None:
         """Give out no records of these partitions until `resume`; the membership stays alive."""
@@ -399,38 +388,34 @@ class Consumer(Generic[K, V]):
 
     def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
         """Commit and wait: the given offsets, or the place after each record that was given out."""
-        places = self._to_commit(offsets)
-        if not places:
-            return {}
-        answered = self._call(lambda: self._native.commit(offsets=places, asynchronous=False))
-        self._require_no_error(answered or [])
-        self._note_committed(places)
-        return {TopicPartition(p.topic, p.partition): p.offset for p in places}
+        chosen = self._to_commit(offsets)
+        if chosen:
+            native = [NativePartition(*place, offset) for place, offset in chosen.items()]
+            answered = self._call(lambda: self._native.commit(offsets=native, asynchronous=False))
+            self._require_no_error(answered or [])
+            self._places.committed(chosen)
+        return chosen
 
     def commit_async(self, offsets: Offsets | None = None) -> None:
         """Commit without waiting; `on_commit` hears of it during a later poll."""
-        places = self._to_commit(offsets)
-        if places:
-            self._call(lambda: self._native.commit(offsets=places, asynchronous=True))
-            self._note_committed(places)
+        chosen = self._to_commit(offsets)
+        if chosen:
+            native = [NativePartition(*place, offset) for place, offset in chosen.items()]
+            self._call(lambda: self._native.commit(offsets=native, asynchronous=True))
+            self._places.committed(chosen)
 
-    def _to_commit(self, offsets: Offsets | None) -> list[NativePartition]:
+    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, int]:
         self._require_group()
-        chosen = {p: self._positions[p] for p in self._uncommitted} if offsets is None else offsets
-        return [NativePartition(*place, offset) for place, offset in chosen.items()]
-
-    def _note_committed(self, places: list[NativePartition]) -> None:
-        for place in places:
-            key = TopicPartition(place.topic, place.partition)
-            if self._positions.get(key) == place.offset:
-                self._uncommitted.discard(key)
+        return self._places.uncommitted() if offsets is None else dict(offsets)
 
     def _store(self) -> None:
         """For auto-commit: what was given before now counts as done."""
-        done = [NativePartition(*place, self._positions[place]) for place in self._uncommitted]
-        self._uncommitted.clear()
-        with contextlib.suppress(KafkaException):  # a partition that has just been taken away
-            self._native.store_offsets(offsets=done)
+        done = self._places.uncommitted()
+        if done:
+            self._places.committed(done)
+            native = [NativePartition(*place, offset) for place, offset in done.items()]
+            with contextlib.suppress(KafkaException):  # a partition that has just been taken away
+                self._native.store_offsets(offsets=native)
 
     def _committed_in_background(
         self, error: KafkaError | None, places: list[NativePartition]
@@ -456,10 +441,7 @@ class Consumer(Generic[K, V]):
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         dropped = set(places)
         self._fetched.forget(dropped)
-        self._uncommitted -= dropped
-        for place in dropped:
-            self._positions.pop(place, None)
-            self._began.pop(place, None)
+        self._places.forget(dropped)
 
     # ---- the end
 
@@ -468,7 +450,7 @@ class Consumer(Generic[K, V]):
         if self._alone.closed:
             return
         self.stopped = True
-        if self.auto_commit and self._uncommitted:
+        if self.auto_commit:
             self._store()
         self._native.close()  # on_revoked is called in it and may still commit
         self._alone.closed = True
@@ -478,7 +460,7 @@ class Consumer(Generic[K, V]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._uncommitted.clear()  # the record in hand may not be done
+            self._places.give_up()  # the record in hand may not be done
         self.close()
 
     def _require_group(self) -> None:

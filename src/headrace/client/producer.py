@@ -102,7 +102,7 @@ class Producer(Generic[SentKey, SentValue]):
         chosen["partitioner"] = native
         conf = program_settings(self.connection, chosen)
         self._producer = made(lambda: confluent_kafka.Producer(conf))
-        self._produce, self._poll = self._producer.produce, self._producer.poll
+        self._produce = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
         self._poller = DeliveryPoller(self._poll)
         self._partition_counts: dict[str, tuple[int, float]] = {}
@@ -259,6 +259,22 @@ class Producer(Generic[SentKey, SentValue]):
         error = done.exception()
         tell(self.interceptors, record, None if error else done.result(), error)
 
+    def _poll(self, timeout_s: float) -> int:
+        """Hear the ends of records. A fatal error comes out of it once, on whatever thread polls;
+        librdkafka has logged it, and every later call raises it where it can be acted on.
+        """
+        try:
+            return self._producer.poll(timeout_s)
+        except KafkaException:
+            return 0
+
+    def _flush(self, timeout_s: float | None) -> int:
+        for_ever_or = -1 if timeout_s is None else timeout_s
+        try:
+            return self._producer.flush(for_ever_or)
+        except KafkaException:  # as above
+            return self._producer.flush(for_ever_or)
+
     def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
         return explain_delivery(error, self.connection.bootstrap, topic)
 
@@ -306,7 +322,7 @@ class Producer(Generic[SentKey, SentValue]):
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the end of every record is known, at most the delivery timeout."""
-        left = self._producer.flush(-1 if timeout_s is None else timeout_s)
+        left = self._flush(timeout_s)
         if left:
             raise ClientError(
                 f"{left} records were not acknowledged within {timeout_s:g} seconds; "
@@ -322,9 +338,9 @@ class Producer(Generic[SentKey, SentValue]):
             return
         self._closed = True
         try:
-            if self._producer.flush(-1 if timeout_s is None else timeout_s):
+            if self._flush(timeout_s):
                 self._producer.purge()
-                self._producer.flush(1)
+                self._flush(1)
         finally:
             self._poller.end()
             self._poller.sends = 0  # the next send asks, and hears that it is closed
@@ -380,4 +396,4 @@ def _contradicts_idempotence(given: Mapping[str, Setting]) -> bool:
     acks = str(given.get("acks", given.get("request.required.acks", "all")))
     retries = str(given.get("retries", given.get("message.send.max.retries", 1)))
     in_flight = given.get("max.in.flight", given.get("max.in.flight.requests.per.connection", 5))
-    return acks not in ("all", "-1") or retries == "0" or int(in_flight) > 5
+    return acks not in ("all", "-1") or retries == "0" or int(str(in_flight)) > 5

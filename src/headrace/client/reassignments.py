@@ -71,9 +71,8 @@ class Reassignments:
         """Give the lead back to the first replica of each partition; None: of all."""
         wanted = None if places is None else [NativePartition(*place) for place in places]
         try:
-            asked = self._admin.elect_leaders(
-                ElectionType.PREFERRED, wanted, request_timeout=self.connection.timeout_s
-            )
+            # No request_timeout: confluent-kafka 2.16 stumbles over any keyword here.
+            asked = self._admin.elect_leaders(ElectionType.PREFERRED, wanted)
             refused = asked.result(timeout=self.connection.timeout_s + 5)
         except KafkaException as failure:
             raise explain(kafka_error(failure), self.connection.bootstrap) from failure

@@ -1,0 +1,286 @@
+"""headrace.client on both brokers: groups of each protocol, transactions, administration."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from headrace.client import (
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    ClientError,
+    Consumer,
+    DeliveryFailed,
+    Fenced,
+    Misuse,
+    PollTooSlow,
+    Producer,
+    TopicPartition,
+)
+from tests.interop.brokers import Node, make_node
+
+_names = (f"name-{number}" for number in itertools.count())
+
+# How each group protocol is asked for; heartbeats often, so that rebalances are heard of soon.
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"partition.assignment.strategy": "range,roundrobin", "heartbeat.interval.ms": 200},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 200,
+    },
+    "kip-848": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture(scope="module", params=["headrace", "apache"])
+def at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"group.consumer.heartbeat.interval.ms": "200"}
+    settings |= {"group.consumer.min.heartbeat.interval.ms": "200"}
+    settings |= {"group.min.session.timeout.ms": "500"}
+    folder = tmp_path_factory.mktemp(request.param)
+    node: Node = make_node(request.param, folder, settings)
+    with node:
+        yield node.bootstrap
+
+
+def new_topic(at: str, *, records: int = 0, partitions: int = 1) -> str:
+    topic = next(_names)
+    Admin(at).topics.create(topic, partitions=partitions, replication=1)
+    with Producer(at) as producer:
+        for number in range(records):
+            producer.send(topic, str(number), partition=number % partitions)
+    return topic
+
+
+def committed_values(at: str, topic: str, count: int) -> list[bytes | None]:
+    """So many values that a read_committed reader sees, and that no more follow."""
+    with Consumer(at) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found = [record.value for record in islice(consumer, count)]
+        assert consumer.poll(0.3) is None
+        return found
+
+
+# ---- groups
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_partitions_and_go_on_where_others_stopped(at: str, protocol: str) -> None:
+    topic, group = new_topic(at, records=40, partitions=4), next(_names)
+    told: list[tuple[str, int]] = []
+
+    def member() -> Consumer:
+        return Consumer(
+            at,
+            topics=[topic],
+            group=group,
+            settings=PROTOCOLS[protocol],
+            on_assigned=lambda places: told.append(("assigned", len(places))),
+            on_revoked=lambda places: told.append(("revoked", len(places))),
+        )
+
+    first = member()
+    seen = [(r.partition, r.offset) for r in islice(first, 20)]
+    first.commit()
+    assert told[0][0] == "assigned"
+    second = member()
+    while not (len(first.assignment()) == len(second.assignment()) == 2):
+        seen += [(r.partition, r.offset) for r in (*first.batch(timeout_s=0.05),)]
+        if seen[20:]:
+            first.commit()
+        seen += [(r.partition, r.offset) for r in (*second.batch(timeout_s=0.05),)]
+    assert ("revoked", 2 if protocol != "eager" else 4) in told
+    first.close()
+    while len(set(seen)) < 40:
+        seen += [(r.partition, r.offset) for r in second.batch(timeout_s=0.2)]
+    second.commit()
+    assert set(second.committed().values()) == {10}
+    second.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_seek_inside_on_assigned_is_where_reading_begins(at: str, protocol: str) -> None:
+    topic = new_topic(at, records=10)
+    place = TopicPartition(topic, 0)
+    consumer: Consumer = Consumer(
+        at,
+        topics=[topic],
+        group=next(_names),
+        settings=PROTOCOLS[protocol],
+        on_assigned=lambda places: [consumer.seek(p, 7) for p in places] and None,
+    )
+    with consumer:
+        assert next(consumer).offset == 7
+        assert consumer.commit() == {place: 8}
+
+
+def test_a_program_that_polls_too_late_hears_why_and_comes_back(at: str) -> None:
+    topic = new_topic(at, records=3)
+    lost: list[Any] = []
+    settings = {"max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+    settings |= {"heartbeat.interval.ms": 100}
+    with Consumer(
+        at, topics=[topic], group=next(_names), settings=settings, on_lost=lost.append
+    ) as consumer:
+        assert next(consumer).offset == 0
+        with pytest.raises(PollTooSlow, match=r"max\.poll\.interval\.ms"):
+            slowly(consumer)
+        assert next(consumer).offset == 0, "nothing was committed"
+    assert lost == [[TopicPartition(topic, 0)]]
+
+
+def slowly(consumer: Consumer) -> None:
+    """Handle a record for longer than the group allows, then ask for the next ones."""
+    import time
+
+    time.sleep(1.6)
+    while True:
+        consumer.poll(0.1)
+
+
+# ---- transactions
+
+
+def test_a_transaction_is_visible_as_a_whole_or_not_at_all(at: str) -> None:
+    topic = new_topic(at)
+    with Producer(at, transactional_id=next(_names)) as producer:
+        with producer.transaction():
+            future = producer.send(topic, b"a")
+            producer.send(topic, b"b")
+        assert future.result(0).offset == 0
+        with pytest.raises(ValueError, match="no"), producer.transaction():
+            producer.send(topic, b"never").result(10)
+            raise ValueError("no")
+        with pytest.raises(Misuse, match="inside"):
+            producer.send(topic, b"outside")
+        with producer.transaction():
+            producer.send(topic, b"c")
+    assert committed_values(at, topic, 3) == [b"a", b"b", b"c"]
+
+
+def test_records_not_yet_sent_are_dropped_by_an_abort(at: str) -> None:
+    topic = new_topic(at)
+    settings = {"linger.ms": 5000}
+    with Producer(at, transactional_id=next(_names), settings=settings) as producer:
+        with pytest.raises(KeyError), producer.transaction():
+            future = producer.send(topic, b"lingers")
+            raise KeyError
+        with pytest.raises(DeliveryFailed, match="aborted"):
+            future.result(10)
+
+
+def test_an_exactly_once_copy_with_an_abort_in_the_middle(at: str) -> None:
+    source, target, group = new_topic(at, records=30), new_topic(at), next(_names)
+    failures = iter([False, True, False, True, True])
+    with (
+        Consumer(at, topics=[source], group=group) as consumer,
+        Producer(at, transactional_id=next(_names)) as producer,
+    ):
+        copied = 0
+        while copied < 30:
+            batch = consumer.batch(7, timeout_s=5)
+            try:
+                with producer.transaction(consumer=consumer):
+                    for record in batch:
+                        producer.send(target, record.value)
+                    if next(failures, False):
+                        raise RuntimeError("half way")
+                copied += len(batch)
+            except RuntimeError:
+                continue  # the consumer is back where the last transaction left it
+    assert committed_values(at, target, 30) == [str(n).encode() for n in range(30)]
+    with Consumer(at, group=group) as reader:
+        place = TopicPartition(source, 0)
+        assert reader.committed([place]) == {place: 30}
+
+
+def test_the_older_of_two_producers_with_one_id_is_fenced(at: str) -> None:
+    topic, name = new_topic(at), next(_names)
+    with Producer(at, transactional_id=name) as old, Producer(at, transactional_id=name) as new:
+        with old.transaction():
+            old.send(topic, b"1")
+        with new.transaction():
+            new.send(topic, b"2")
+        with pytest.raises(Fenced, match="taken over"), old.transaction():
+            old.send(topic, b"3")
+    assert committed_values(at, topic, 2) == [b"1", b"2"]
+
+
+def test_transactions_for_asyncio(at: str) -> None:
+    source, target, group = new_topic(at, records=5), new_topic(at), next(_names)
+
+    async def story() -> None:
+        async with (
+            AsyncConsumer(at, topics=[source], group=group) as consumer,
+            AsyncProducer(at, transactional_id=next(_names)) as producer,
+        ):
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction(consumer=consumer):
+                    await producer.send(target, b"never")
+                    assert await consumer.poll(10) is not None
+                    raise ZeroDivisionError
+            batch = await consumer.batch(timeout_s=10)
+            async with producer.transaction(consumer=consumer):
+                for record in batch:
+                    await producer.send(target, record.value)
+            assert await consumer.committed() == {TopicPartition(source, 0): 5}
+
+    asyncio.run(story())
+    assert committed_values(at, target, 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+# ---- administration
+
+
+def test_open_transactions_are_seen_and_can_be_ended(at: str) -> None:
+    topic, name = new_topic(at), next(_names)
+    admin = Admin(at)
+    with (
+        Producer(at, transactional_id=name) as producer,
+        pytest.raises(Fenced),
+        producer.transaction(),
+    ):
+        producer.send(topic, b"hangs").result(10)
+        (open_one,) = admin.producers(TopicPartition(topic, 0))
+        assert open_one.transaction_start_offset == 0
+        assert admin.transactions.describe(name).state == "Ongoing"
+        assert name in [t.transactional_id for t in admin.transactions.all(["Ongoing"])]
+        admin.transactions.abort(name)
+    assert name not in [t.transactional_id for t in admin.transactions.all(["Ongoing"])]
+    assert committed_values(at, topic, 0) == []
+
+
+def test_the_quorum_and_the_disks(at: str) -> None:
+    topic = new_topic(at, records=3)
+    admin = Admin(at)
+    (folder,) = admin.cluster.log_folders()
+    assert folder.sizes[TopicPartition(topic, 0)] > 60
+    (broker,) = admin.cluster.describe().brokers
+    quorum = admin.cluster.quorum()
+    assert quorum.leader == broker.id
+    assert [voter.id for voter in quorum.voters] == [broker.id]
+
+
+@pytest.mark.parametrize("at", ["headrace"], indirect=True)
+def test_a_call_that_a_broker_does_not_serve_is_one_sentence(at: str) -> None:
+    with pytest.raises(ClientError, match="does not know AlterPartitionReassignments"):
+        Admin(at).reassignments.move({TopicPartition("any", 0): [1]})
+
+
+@pytest.mark.parametrize("at", ["apache"], indirect=True)
+def test_moves_to_where_a_partition_lies_already(at: str) -> None:
+    topic = new_topic(at)
+    place = TopicPartition(topic, 0)
+    admin = Admin(at)
+    (broker,) = admin.cluster.describe().brokers
+    admin.reassignments.move({place: [broker.id]})
+    assert admin.reassignments.all() == []
+    admin.reassignments.elect_preferred_leaders([place])
+    with pytest.raises(ClientError):
+        admin.reassignments.move({place: [99]})
