@@ -20,6 +20,8 @@ from headrace.protocol import record_batch
 from tests.interop.brokers import Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.topics import create_topic
+from tests.soak.anomalies import told
+from tests.soak.exactly_once import run_copy
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SEED = int(os.environ.get("SEED", "11"))
@@ -365,3 +367,13 @@ def test_apaches_records_are_what_we_would_have_written(tmp_path: Path, java: Ja
         "PrepareCommit",
         "CompleteCommit",
     }
+
+
+@pytest.mark.timeout(240 + 12 * ROUNDS)
+def test_an_exactly_once_copy_under_kill_9_of_broker_and_client(
+    target: str, tmp_path: Path
+) -> None:
+    with make_node(target, tmp_path / "node") as node:
+        copied = run_copy(node, tmp_path, ROUNDS, SEED)
+    assert not copied.anomalies, f"with seed {SEED}: {told(copied.anomalies)}"
+    assert copied.committed > ROUNDS
