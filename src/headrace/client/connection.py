@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -60,6 +60,7 @@ class Connection:
     )
     timeout_s: float = 10.0
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)  # librdkafka's, by name
+    quiet: bool = False  # for commands: librdkafka's log goes nowhere until `-X debug=...` asks
 
     @property
     def bootstrap(self) -> str:
@@ -88,7 +89,7 @@ class Connection:
 def connected(given: str | Connection | None, settings: Mapping[str, Setting] | None) -> Connection:
     """Where a program's client connects: an address or a connection, and settings that win."""
     if isinstance(given, Connection):
-        at = Connection(dict(given.settings), given.timeout_s, dict(given.callbacks))
+        at = replace(given, settings=dict(given.settings), callbacks=dict(given.callbacks))
     else:
         named = given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
         at = Connection({"bootstrap.servers": named})
@@ -102,6 +103,8 @@ def connected(given: str | Connection | None, settings: Mapping[str, Setting] | 
 
 def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
     """All settings of one client of a program; librdkafka's log goes to Python's."""
+    if at.quiet:
+        return at.with_settings() | {**defaults, **at.settings, **at.callbacks}
     return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings, **at.callbacks}
 
 
@@ -130,7 +133,7 @@ def connection(
     if bootstrap:
         settings["bootstrap.servers"] = bootstrap
     settings.update(overrides or {})
-    return Connection(settings, timeout_s)
+    return Connection(settings, timeout_s, quiet=True)
 
 
 def read_config_file(path: Path) -> dict[str, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -25,6 +24,8 @@ from confluent_kafka import (
 
 from headrace.client.connection import Connection, wait_for_topic
 from headrace.client.errors import NOBODY_ANSWERS, ClientError, explain, kafka_error
+from headrace.client.fetched import record_of
+from headrace.client.records import Record as Record
 
 MESSAGES_PER_CALL = 500
 
@@ -46,17 +47,6 @@ class AtTime:
 BEGINNING = AtOffset(OFFSET_BEGINNING)
 END = AtOffset(OFFSET_END)
 Start = AtOffset | AtTime
-
-
-@dataclass(slots=True)
-class Record:
-    partition: int
-    offset: int
-    timestamp_ms: int | None
-    timestamp_type: str | None  # "create" or "append"
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
 
 
 class RecordReader:
@@ -106,7 +96,7 @@ class RecordReader:
                 if error is not None:
                     self._note(error, message)
                     continue
-                record = _record(message)
+                record = record_of(message)
                 if self.follow:
                     yield record
                     continue
@@ -168,17 +158,3 @@ class RecordReader:
             place.partition: place.offset if place.offset >= 0 else self._bounds[place.partition][1]
             for place in found
         }
-
-
-def _record(message: Message) -> Record:
-    kind, timestamp = message.timestamp()
-    headers: Any = message.headers() or []
-    return Record(
-        message.partition() or 0,
-        message.offset() or 0,
-        timestamp if kind else None,
-        {1: "create", 2: "append"}.get(kind),
-        message.key(),
-        message.value(),
-        [(name, value.encode() if isinstance(value, str) else value) for name, value in headers],
-    )

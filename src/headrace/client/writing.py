@@ -1,7 +1,7 @@
-"""Writing records to a topic as the Java client would: murmur2 on keys, idempotent, acks=all.
+"""Writing records to a topic for the command line: many, quickly, with one word at the end.
 
 `RecordWriter.write` returns at once; `finish` waits until every record is answered for and raises
-if one was not. Memory is bounded by librdkafka's queue: when it is full, `write` waits.
+if one was not. Settings, waiting for room and errors are the `Producer`'s.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import TracebackType
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message
 
-from headrace.client.connection import Connection, wait_for_topic
-from headrace.client.errors import ClientError, explain, kafka_error, sentence
-
-ANY_PARTITION = -1
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError, sentence
+from headrace.client.producer import ANY_PARTITION as ANY_PARTITION
+from headrace.client.producer import Producer
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -25,20 +25,16 @@ class RecordWriter:
     def __init__(
         self, connection: Connection, topic: str, *, compression: str | None = None
     ) -> None:
-        more = {"compression_type": compression} if compression else {}
-        self.connection = connection
+        chosen = connection.settings
+        if compression and "compression.type" not in chosen:
+            chosen = chosen | {"compression.type": compression}
         self.topic = topic
         self.written = 0  # acknowledged by the cluster
         self.bytes_written = 0  # the values of those
         self.failed = 0
-        self._first_failure: KafkaError | None = None
-        self._producer: Producer = connection.producer(
-            partitioner="murmur2_random",  # what the Java client does: hash keys, spread the rest
-            enable_idempotence=True,
-            linger_ms=5,
-            **more,
-        )
-        self.partitions = wait_for_topic(self._producer, connection, topic)
+        self._first_failure: ClientError | None = None
+        self._producer: Producer = Producer(connection, settings=chosen)
+        self.partitions = self._producer.partition_count(topic)
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -52,7 +48,7 @@ class RecordWriter:
         if error is None:
             self.finish()
         else:
-            self._producer.purge()
+            self._producer.close(timeout_s=0)
 
     def write(
         self,
@@ -67,42 +63,26 @@ class RecordWriter:
                 f"Topic {self.topic} has no partition {partition}; "
                 f"it has {self.partitions}, counted from 0."
             )
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic,
-                    value,
-                    key,
-                    partition,
-                    self._answered,
-                    headers=list(headers) if headers else None,
-                )
-            except BufferError:  # the queue is full: let answers come in
-                self._producer.poll(0.1)
-                continue
-            except KafkaException as failure:
-                raise explain(
-                    kafka_error(failure), self.connection.bootstrap, topic=self.topic
-                ) from failure
-            break
-        self._producer.poll(0)
+        self._producer.take(
+            self.topic, value, key, partition, self._answered, None, list(headers) or None
+        )
         if self._first_failure is not None:
             self.finish()
 
     def finish(self) -> None:
         """Wait for all answers; raise if any record was not written."""
-        self._producer.flush()
+        self._producer.close()
         if self._first_failure is not None:
-            why = explain(self._first_failure, self.connection.bootstrap, topic=self.topic)
             raise ClientError(
                 f"{self.failed} of {self.failed + self.written} records were not written. "
-                + sentence(str(why))
+                + sentence(str(self._first_failure))
             )
 
     def _answered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failed += 1
-            self._first_failure = self._first_failure or error
+            if self._first_failure is None:
+                self._first_failure = self._producer.explain_delivery(error, self.topic)
         else:
             self.written += 1
             self.bytes_written += len(message)

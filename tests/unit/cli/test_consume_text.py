@@ -48,6 +48,7 @@ def test_what_is_no_place_is_refused_with_what_would_be(words: str) -> None:
 
 def record(**changes: object) -> Record:
     fields: dict[str, object] = {
+        "topic": "orders",
         "partition": 2,
         "offset": 17,
         "timestamp_ms": NOON_MS,
