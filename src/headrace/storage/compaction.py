@@ -39,11 +39,11 @@ from headrace.protocol.record_batch import (
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.compaction_plan import Cleanable, Source, grouped
-from headrace.storage.last_of_keys import UNKNOWN, LastOfKeys
+from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.leftovers import CLEANED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.retained_records import Fields, emptied, rebuilt, survivors, without_repeats
+from headrace.storage.retained_records import Fields, emptied, rebuilt, records_at, survivors
 from headrace.storage.segment import Segment
 from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted, TransactionIndex
@@ -125,6 +125,7 @@ class Compaction:
 
     def run(self, cleaned: Callable[[CleanedGroup], None]) -> int:
         self._note_keys()
+        self._keys.settle()
         next_offset = self._keys.latest_offset + 1
         bases = [base for base in self._job.segments if base < next_offset]
         transactions = CleanedTransactions(self._aborted, from_offset=bases[0] if bases else 0)
@@ -210,7 +211,14 @@ class Compaction:
                     return
                 if not self._is_marker_or_aborted(chunk, at, fields, transactions):
                     data, pos, stop = payload(chunk, at, fields)
-                    keys.note(data, pos, stop, fields[0], fields[12])
+                    keys.note(
+                        data,
+                        pos,
+                        stop,
+                        base_offset=fields[0],
+                        count=fields[12],
+                        has_gaps=has_gaps(fields),
+                    )
                 keys.latest_offset = last_offset
             # Where compaction left a gap at the end of a segment.
             keys.latest_offset = end - 1
@@ -237,7 +245,12 @@ class Compaction:
         try:
             for source in group:
                 for chunk, at, fields in self._batches(self._segment(source.base_offset), 0):
-                    batch = self._retained(chunk, at, fields, transactions, output)
+                    if fields[5] & (CONTROL | TRANSACTIONAL):
+                        batch = self._left_of_transaction(chunk, at, fields, transactions, output)
+                    else:
+                        batch = self._left_of_records(chunk, at, fields)
+                    if batch is None and self._must_stay(fields):
+                        batch = emptied(fields)
                     if batch is not None:
                         output.add(fields[0] + fields[6], batch)
             output.finish()
@@ -246,7 +259,7 @@ class Compaction:
         read = sum(source.size for source in group)
         return CleanedGroup([source.base_offset for source in group], read, output.segment.size)
 
-    def _retained(
+    def _left_of_transaction(
         self,
         chunk: bytes,
         at: int,
@@ -254,26 +267,17 @@ class Compaction:
         transactions: CleanedTransactions,
         output: Output,
     ) -> bytes | None:
-        """What is left of a batch; None if it may go altogether."""
-        attributes, producer_id = fields[5], fields[9]
-        last_offset = fields[0] + fields[6]
-        if attributes & CONTROL:
+        """What is left of a transactional batch or a marker; None if it may go altogether."""
+        producer_id, last_offset = fields[9], fields[0] + fields[6]
+        if fields[5] & CONTROL:
             kind = kind_of_marker(chunk, at, fields)
             ends_nothing, entry = transactions.saw_marker(producer_id, last_offset, kind)
             if entry is not None:
                 output.segment.transaction_index.add(entry)
-            left = self._left_of_marker(chunk, at, fields, ends_nothing)
-        elif attributes & TRANSACTIONAL and transactions.saw_records(producer_id, last_offset):
-            left = None
-        else:
-            left = self._left_of_records(chunk, at, fields)
-        if left is not None:
-            return left
-        if last_offset + 1 == self._job.first_uncleanable or self._is_last_of_producer(
-            producer_id, fields[10], last_offset, attributes
-        ):
-            return emptied(fields)
-        return None
+            return self._left_of_marker(chunk, at, fields, ends_nothing)
+        if transactions.saw_records(producer_id, last_offset):
+            return None
+        return self._left_of_records(chunk, at, fields)
 
     def _left_of_marker(
         self, chunk: bytes, at: int, fields: Fields, ends_nothing: bool
@@ -291,47 +295,52 @@ class Compaction:
         keys, base, count = self._keys, fields[0], fields[12]
         if base > keys.latest_offset:
             return whole(chunk, at, fields)
-        number = UNKNOWN
-        if base >= self._job.first_dirty:
-            number = keys.number_of(base)
-        if number != UNKNOWN:
-            if not keys.live[number]:
-                return None
-            if keys.keeps_all(number, count):
-                return whole(chunk, at, fields)
+        if base < self._job.first_dirty or has_gaps(fields) or base in keys.with_tombstones:
+            return self._left_of_walked(chunk, at, fields)
+        staying = keys.staying(base, base + count - 1)
+        if not staying:
+            return None
+        if len(staying) == count:
+            return whole(chunk, at, fields)
         data, pos, end = payload(chunk, at, fields)
-        there = count
-        if number != UNKNOWN and keys.has_repeats(number):
-            data, there = without_repeats(data, pos, end)
-            pos, end = 0, len(data)
+        runs = records_at(data, pos, end, staying, base)
+        return rebuilt(fields, data, runs, len(staying), new_horizon=None)
+
+    def _left_of_walked(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
+        """Every record must be looked at."""
+        data, pos, end = payload(chunk, at, fields)
         horizon = horizon_of(fields)
         runs, kept, tombstones = survivors(
             data,
             pos,
             end,
-            keys,
-            number=number,
-            count=there,
+            self._keys.offsets,
+            base_offset=fields[0],
+            count=fields[12],
+            has_gaps=has_gaps(fields),
             keep_tombstones=horizon is None or horizon > self._job.wall_ms,
         )
         new_horizon = self._new_horizon() if tombstones and horizon is None else None
-        if kept == count and new_horizon is None:
+        if kept == fields[12] and kept and new_horizon is None:
             return whole(chunk, at, fields)
         return rebuilt(fields, data, runs, kept, new_horizon=new_horizon) if kept else None
 
     def _new_horizon(self) -> int:
         return self._job.wall_ms + self._job.delete_retention_ms
 
-    def _is_last_of_producer(
-        self, producer_id: int, epoch: int, last_offset: int, attributes: int
-    ) -> bool:
-        """Its sequence, or the epoch of its marker, must be found again after a restart."""
-        known = self._last_offsets.get(producer_id)
-        if known is None or producer_id < 0:
+    def _must_stay(self, fields: Fields) -> bool:
+        """An emptied batch tells where the log has got to; or the sequence of a producer, or the
+        epoch of its marker, which must be found again after a restart."""
+        last_offset = fields[0] + fields[6]
+        if last_offset + 1 == self._job.first_uncleanable:
+            return True
+        producer_id = fields[9]
+        if producer_id < 0:
             return False
-        if known >= 0:
+        known = self._last_offsets.get(producer_id)
+        if known is None or known >= 0:
             return known == last_offset
-        return bool(attributes & CONTROL) and self._epochs[producer_id] == epoch
+        return bool(fields[5] & CONTROL) and self._epochs[producer_id] == fields[10]
 
 
 class Output:
@@ -414,6 +423,10 @@ def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
         return chunk, begin, end
     data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
     return data, 0, len(data)
+
+
+def has_gaps(fields: Fields) -> bool:
+    return fields[6] + 1 != fields[12]
 
 
 def horizon_of(fields: Fields) -> int | None:

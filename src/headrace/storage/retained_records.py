@@ -8,6 +8,8 @@ which they may go as its base timestamp, and a bit in its attributes that says s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_zigzag, zigzag
@@ -23,7 +25,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     seal,
 )
-from headrace.storage.last_of_keys import LONGEST_KEY, LastOfKeys, digest
+from headrace.storage.last_of_keys import LONGEST_KEY, digest
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
@@ -35,19 +37,21 @@ def survivors(
     data: bytes,
     pos: int,
     end: int,
-    last_of_keys: LastOfKeys,
+    offsets: dict[bytes, int],
     *,
-    number: int,
+    base_offset: int,
     count: int,
+    has_gaps: bool,
     keep_tombstones: bool,
 ) -> tuple[Runs, int, bool]:
-    """The records between two positions of `data` that no later batch replaces: where they lie, how
-    many they are, and whether there are tombstones among them. `number` is that of their batch."""
+    """The records between two positions of `data` that no later record of their key replaces:
+    where they lie, how many they are, and whether there are tombstones among them."""
     runs: Runs = []
     kept = 0
     tombstones = False
     run_from = -1
-    last_of = last_of_keys.batches.get
+    offset = base_offset - 1
+    last_of = offsets.get
     try:
         for _ in range(count):
             start = pos
@@ -66,9 +70,14 @@ def survivors(
             while data[at] > 127:  # timestamp delta
                 at += 1
             at += 1
-            while data[at] > 127:  # offset delta
+            if has_gaps:
+                delta, at = read_zigzag(data, at)
+                offset = base_offset + delta
+            else:
+                offset += 1
+                while data[at] > 127:
+                    at += 1
                 at += 1
-            at += 1
             key_length = data[at]
             keep = False
             if key_length != 1:  # a record without a key has no place in a compacted log
@@ -83,7 +92,7 @@ def survivors(
                 key = data[at:stop]
                 if key_length > LONGEST_KEY:
                     key = digest(key)
-                if last_of(key, number) == number:
+                if offset >= last_of(key, -1):
                     if data[stop] != 1:
                         keep = True
                     elif keep_tombstones:
@@ -104,21 +113,36 @@ def survivors(
     return runs, kept, tombstones
 
 
-def without_repeats(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
-    """Only the last record of each key of one batch, and how many; those without a key go, too."""
-    last: dict[bytes, bytes] = {}
-    while pos < end:
-        start = pos
-        length, at = read_zigzag(data, pos)
-        pos = at + length
-        _, at = read_zigzag(data, at + 1)
-        _, at = read_zigzag(data, at)
-        key_length, at = read_zigzag(data, at)
-        if key_length >= 0:
-            key = data[at : at + key_length]
-            last.pop(key, None)  # so that the order stays that of the offsets
-            last[key] = data[start:pos]
-    return b"".join(last.values()), len(last)
+def records_at(data: bytes, pos: int, end: int, wanted: Sequence[int], base_offset: int) -> Runs:
+    """Where the records of these offsets lie, in a batch whose offsets follow one another; steps
+    from record to record by their lengths alone."""
+    runs: Runs = []
+    number = base_offset
+    run_from = -1
+    try:
+        for offset in wanted:
+            if run_from >= 0 and offset != number:
+                runs.append((run_from, pos))
+                run_from = -1
+            while number <= offset:
+                start = pos
+                length = data[pos]
+                if length < 128:
+                    pos += 1 + (length >> 1)
+                elif data[pos + 1] < 128:
+                    pos += 2 + (length + (data[pos + 1] << 7) - 128 >> 1)
+                else:
+                    length, pos = read_zigzag(data, pos)
+                    pos += length
+                number += 1
+            if run_from < 0:
+                run_from = start
+    except BROKEN as error:
+        raise MalformedMessage(f"record: {error}") from error
+    if pos > end:
+        raise MalformedMessage("batch: its records do not end where the batch does")
+    runs.append((run_from, pos))
+    return runs
 
 
 def rebuilt(
@@ -127,7 +151,7 @@ def rebuilt(
     """The batch with only these records, and with a delete horizon if it is to get one."""
     base, _, epoch, _, _, attributes, last_delta, base_time, max_time, *producer, _ = fields
     if not attributes & LOG_APPEND_TIME:
-        max_time = max(_timestamps(data, runs, base_time), default=NO_TIMESTAMP)
+        max_time = _largest_timestamp(data, runs, base_time, max_time)
     if new_horizon is None:
         body = b"".join([data[start:stop] for start, stop in runs])
     else:
@@ -161,14 +185,28 @@ def _batch(fields: Fields, payload: bytes) -> bytes:
     return bytes(batch)
 
 
-def _timestamps(data: bytes, runs: Runs, base_time: int) -> list[int]:
-    found = []
-    for pos, stop in runs:
+def _largest_timestamp(data: bytes, runs: Runs, base_time: int, at_most: int) -> int:
+    """Of these records. The last are mostly the youngest, and then the rest need not be seen."""
+    largest, enough = -(1 << 62), at_most - base_time
+    for pos, stop in reversed(runs):
         while pos < stop:
-            length, pos = read_zigzag(data, pos)
-            found.append(base_time + read_zigzag(data, pos + 1)[0])
+            length = data[pos]
+            if length < 128:
+                length >>= 1
+                pos += 1
+            else:
+                length, pos = read_zigzag(data, pos)
+            delta = data[pos + 1]
+            if delta < 128:
+                delta = delta >> 1 ^ -(delta & 1)
+            else:
+                delta, _ = read_zigzag(data, pos + 1)
+            if delta > largest:
+                largest = delta
             pos += length
-    return found
+        if largest >= enough:
+            break
+    return base_time + largest
 
 
 def _retimed(data: bytes, runs: Runs, shift: int) -> bytes:
