@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -150,7 +151,10 @@ class LogCleaner:
         segments = {segment.base_offset: segment for segment in leader.log.segments.items}
         self._round = Round(leader, segments, self._now.monotonic_ms)
         self._partitions.compacting = leader.log
-        self._runner.start(job, values["log.cleaner.io.max.bytes.per.second"], self)
+        try:
+            self._runner.start(job, values["log.cleaner.io.max.bytes.per.second"], self)
+        except OSError as problem:
+            self.failed(f"it could not be begun: {problem.strerror}", damaged=False)
 
     def cleaned(self, group: CleanedGroup) -> None:
         """These segments have a `.cleaned` one now."""
@@ -179,7 +183,7 @@ class LogCleaner:
         self.rounds += 1
         self._end_round()
         self._cleaned_to[leader.topic, leader.index] = cleaned_to
-        self._in_background(self._checkpoint_work())
+        self._in_background(self._checkpoint_work(leader.log.folder))
         self.tick()
 
     def failed(self, reason: str, *, damaged: bool) -> None:
@@ -215,8 +219,10 @@ class LogCleaner:
         except MalformedCheckpoint:
             return {}
 
-    def _checkpoint_work(self) -> Callable[[], None]:
-        """Written elsewhere than on the loop; deleted partitions are left out."""
+    def _checkpoint_work(self, folder: str) -> Callable[[], None]:
+        """Written elsewhere than on the loop; deleted partitions are left out. First the new names
+        in the log's folder must survive a power cut: old segments that count as clean would bring
+        deleted keys back when their tombstones have gone."""
         there = {
             (leader.topic, leader.index)
             for topic in self._topics.by_name.values()
@@ -224,4 +230,10 @@ class LogCleaner:
         }
         self._cleaned_to = {p: offset for p, offset in self._cleaned_to.items() if p in there}
         data = checkpoints.offsets_to_bytes(self._cleaned_to)
-        return lambda: self._disk.write_file(self._path, [data])
+
+        def write() -> None:
+            with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                self._disk.flush_folder(folder)
+            self._disk.write_file(self._path, [data])
+
+        return write

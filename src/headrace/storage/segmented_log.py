@@ -292,12 +292,12 @@ class SegmentedLog:
         finds either all old files or a whole `.swap` that takes their place (`leftovers.py`).
         """
         assert self.active not in old, "the active segment is never compacted"
-        if self._closed:
-            return None
         disk = self._open_files.disk
         base = old[0].base_offset
         names = [f"{self.folder}/{file_name(base, suffix)}" for suffix in FILE_SUFFIXES]
         names = [name for name in names if disk.exists(name + CLEANED)]
+        if self._closed or len(names) < 3:
+            return None  # the folder has moved, or a reload has tidied it up
         try:
             segment = Segment.load(
                 self._open_files, self.folder, base, self.settings, wall_ms=wall_ms, suffix=CLEANED

@@ -177,6 +177,20 @@ def test_after_a_failure_it_rests_and_tries_again(bench, runner):
     assert runner.job is not None
 
 
+def test_a_process_that_cannot_be_started_is_a_failure(bench, runner):
+    def start(job, bytes_per_second, reports):
+        raise OSError(11, "no more processes")
+
+    runner.start = start
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    assert bench.node.cleaner.failures == 1
+    del runner.start
+    bench.advance(BACKOFF)
+    assert runner.job is not None
+
+
 def test_a_topic_that_is_deleted_meanwhile(bench, runner):
     bench.create("t", **SMALL)
     closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
