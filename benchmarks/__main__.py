@@ -11,13 +11,18 @@ from rich.console import Console
 
 from . import (
     big_start,
+    compaction,
     connections_idle,
     end_to_end,
     fetch_throughput,
+    group_balance,
+    idle_groups,
+    offset_commits,
     one_record_requests,
     produce_throughput,
     start,
     topics_many,
+    transactions,
 )
 from .benchmark import Benchmark, Run
 from .brokers import fresh_target
@@ -32,6 +37,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "start": start.BENCHMARK,
     "topics_many": topics_many.BENCHMARK,
     "connections_idle": connections_idle.BENCHMARK,
+    "offset_commits": offset_commits.BENCHMARK,
+    "transactions": transactions.BENCHMARK,
+    "group_balance": group_balance.BENCHMARK,
+    "idle_groups": idle_groups.BENCHMARK,
+    "compaction": compaction.BENCHMARK,
     "big_start": big_start.BENCHMARK,
 }
 
@@ -41,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int, help="rounds of each benchmark (default: its own)")
     parser.add_argument("--quick", action="store_true", help="small loads: does it work at all?")
+    parser.add_argument("--large", action="store_true", help="compaction of 1 GB, not 250 MB")
     parser.add_argument("--only", choices=(APACHE, HEADRACE), help="one broker alone")
     parser.add_argument("--pin", action="store_true", help="the client alone on core 0")
     parser.add_argument("--folder", type=Path, help="where data folders are made and removed")
@@ -72,7 +83,7 @@ def measure(
                 fresh_target(name, given.folder, broker_cores) as target,
             ):
                 samples = benchmark.measure(
-                    Run(target, given.quick, report.details, report.warnings)
+                    Run(target, given.quick, report.details, report.warnings, given.large)
                 )
             for row in benchmark.rows:
                 row.samples.setdefault(name, []).extend(samples[row.key])

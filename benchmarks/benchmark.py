@@ -22,6 +22,7 @@ class Run:
     quick: bool
     details: list[str]  # what each sample was limited by
     warnings: list[str]  # why a sample is worth less
+    large: bool = False  # more than the default where a question has a larger form
 
     def amount(self, full: float, quick: float) -> float:
         """How much of something: seconds, bytes, requests."""

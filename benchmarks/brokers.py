@@ -1,8 +1,9 @@
 """The two brokers as processes: started on a fresh folder and a free port, measured, ended by id.
 
-Both keep their ordinary settings. Apache Kafka runs with the flags of its own start script (1 GB
-heap, G1); its folder is formatted before the clock of any start begins. Neither is told to flush:
-in both an acknowledged record is in the page cache.
+Both keep their ordinary settings; where a question needs others, both get the same ones. Apache
+Kafka runs with the flags of its own start script (1 GB heap, G1); its folder is formatted before
+the clock of any start begins. Neither is told to flush: in both an acknowledged record is in the
+page cache.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class Target:
     cores: set[int] = field(default_factory=set)  # empty: all
     port: int = field(default_factory=free_port)
     prefix: tuple[str, ...] = ()  # what the broker runs under, e.g. a profiler
+    settings: dict[str, str] = field(default_factory=dict)  # beyond its ordinary ones, for both
 
     @property
     def data(self) -> Path:
@@ -165,7 +167,9 @@ class Target:
         if self.name == HEADRACE:
             program = str(Path(sys.executable).with_name("headrace"))
             address = f"{HOST}:{self.port}"
-            return [*self.prefix, program, "start", "--data", str(self.data), "--listen", address]
+            settings = [f"--set={name}={value}" for name, value in self.settings.items()]
+            where = ["--data", str(self.data), "--listen", address]
+            return [*self.prefix, program, "start", *where, *settings]
         return self._java(JVM_FLAGS, "kafka.Kafka", str(self.folder / "server.properties"))
 
     def _java(self, flags: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
@@ -179,6 +183,7 @@ class Target:
             "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{controller}",
             "controller.quorum.bootstrap.servers": controller,
             "log.dirs": str(self.data),
+            **self.settings,
         }
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -59,12 +59,14 @@ class Line:
     waits_to_write: bool = False
 
     @classmethod
-    def open(cls, port: int, frame: bytes) -> Line:
+    def open(
+        cls, port: int, frame: bytes, check: Callable[[memoryview], object] = wire.check_produced
+    ) -> Line:
         """Connect and send the request once, to see it succeed and to learn the reply's length."""
         connection = wire.connect(port)
         connection.sendall(frame)
         reply = wire.receive_frame(connection)
-        wire.check_produced(reply)
+        check(reply)
         connection.setblocking(False)
         frames = memoryview(frame * (IN_FLIGHT + 1))
         return cls(connection, len(frame), frames, 4 + len(reply))

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import end_to_end, wire
+from . import end_to_end, offset_commits, transactions, wire
 from .brokers import Broker, Target, fresh_target
 from .load import FetchLoad, ProduceLoad, measured
 from .results import HEADRACE
@@ -62,6 +62,16 @@ def latency_load(broker: Broker) -> Work:
     return work
 
 
+def commit_load(broker: Broker) -> Work:
+    load = offset_commits.CommitLoad(broker)
+    return lambda seconds: f"{load.run_for(seconds):,} commits"
+
+
+def transaction_load(broker: Broker) -> Work:
+    load = transactions.TransactionLoad(broker)
+    return lambda seconds: f"{load.run_for(seconds):,} transactions"
+
+
 Work = Callable[[float], str]  # runs for so many seconds, tells what it did
 LOADS: dict[str, Callable[[Broker], Work]] = {
     "one-record": produce_load(1, 100, 8),
@@ -69,6 +79,8 @@ LOADS: dict[str, Callable[[Broker], Work]] = {
     "produce-256k": produce_load(258, 1_000, 4),
     "fetch": fetch_load,
     "end-to-end": latency_load,
+    "offset-commits": commit_load,
+    "transactions": transaction_load,
 }
 
 
