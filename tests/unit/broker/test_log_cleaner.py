@@ -7,6 +7,7 @@ from headrace.protocol.record_batch import Record, build, headers_in, walk
 from headrace.server.real_disk import RealDisk
 from headrace.storage.compaction import clean
 from tests.unit.broker.bench import Bench, fetch_request, only_partition
+from tests.unit.broker.group_bench import GroupBench
 
 BACKOFF = 15_000
 
@@ -243,3 +244,24 @@ def test_the_end_of_the_node_ends_the_round(bench, runner):
     bench.advance(BACKOFF)
     bench.stop()
     assert runner.stops == 1
+
+
+def test_committed_offsets_are_compacted_and_found_again(tmp_path, runner):
+    bench = GroupBench(tmp_path / "data", compaction=runner, offsets_topic_num_partitions="1")
+    bench.create("t")
+    bench.find("readers")  # makes the topic of offsets
+    for offset in range(50):
+        bench.commit("readers", "t", offset)
+        bench.commit(f"others-{offset % 3}", "t", offset)
+    log = log_of(bench, "__consumer_offsets")
+    log.roll(wall_ms=bench.now.wall_ms)
+    size = log.size_bytes
+    bench.advance(BACKOFF)
+    runner.run()
+    assert log.size_bytes < size / 5
+    assert log.end_offset >= 100
+    bench.commit("readers", "t", 50)
+    bench.stop()
+    again = GroupBench(tmp_path / "data", offsets_topic_num_partitions="1")
+    assert again.committed("readers", "t") == 50
+    assert [again.committed(f"others-{n}", "t") for n in range(3)] == [48, 49, 47]
