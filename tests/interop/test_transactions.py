@@ -21,7 +21,8 @@ from tests.interop.brokers import Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.topics import create_topic
 from tests.soak.anomalies import told
-from tests.soak.exactly_once import run_copy
+from tests.soak.exactly_once import SETTINGS as COPY_SETTINGS
+from tests.soak.exactly_once import run_copy, run_late_commit
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SEED = int(os.environ.get("SEED", "11"))
@@ -369,11 +370,24 @@ def test_apaches_records_are_what_we_would_have_written(tmp_path: Path, java: Ja
     }
 
 
-@pytest.mark.timeout(240 + 12 * ROUNDS)
+@pytest.mark.timeout(240 + 30 * ROUNDS)
 def test_an_exactly_once_copy_under_kill_9_of_broker_and_client(
     target: str, tmp_path: Path
 ) -> None:
-    with make_node(target, tmp_path / "node") as node:
+    with make_node(target, tmp_path / "node", COPY_SETTINGS) as node:
         copied = run_copy(node, tmp_path, ROUNDS, SEED)
     assert not copied.anomalies, f"with seed {SEED}: {told(copied.anomalies)}"
     assert copied.committed > ROUNDS
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("where", "protocol"), [("before-offsets", "consumer"), ("before-commit", "classic")]
+)
+def test_the_commit_of_a_copier_that_slept_past_its_session_is_refused(
+    target: str, tmp_path: Path, where: str, protocol: str
+) -> None:
+    """Its group is with another by then, or its transaction was ended for it."""
+    with make_node(target, tmp_path / "node", COPY_SETTINGS) as node:
+        anomalies = run_late_commit(node, tmp_path, where, protocol)
+    assert not anomalies, told(anomalies)

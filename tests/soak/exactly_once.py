@@ -1,15 +1,19 @@
-"""An exactly-once copy while broker and copier are killed at chance moments; the checker decides.
+"""An exactly-once copy while broker and copiers are killed or halted; the checker decides.
 
-The output must equal the input, in read_committed: no duplicate, no gap, no torn transaction.
+The output must equal the input, in read_committed: no duplicate, no gap, order kept, nothing torn.
+The input itself is compared with what its writers were told. What happens when comes from a seed,
+which a failure names.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +22,25 @@ from confluent_kafka import TopicPartition
 
 from tests.interop.brokers import Node
 from tests.interop.topics import create_topic
-from tests.soak.anomalies import Anomaly, Seen, find
+from tests.soak.anomalies import Anomaly, Isolation, Seen, Written, find
+from tests.soak.copier import SESSION_MS, transformed
+from tests.soak.feeding import PARTITIONS, Feeder, TransactionalFeeder
 
-PARTITIONS = 2
-LONGEST_LIFE_S = 1.5
-RECORDS_PER_S = 400
+SHORTEST_LIFE_S, LONGEST_LIFE_S = 0.3, 4.0
 CATCH_UP_S = 90.0
+MOST_COPIERS = 2
 PROJECT = Path(__file__).parent.parent.parent
+EVENTS = ("broker killed", "copier killed", "both killed", "copier halted")
+
+# Sessions and forgotten transactions end within seconds, so that a run sees many of them end.
+SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
 
 
 @dataclass(slots=True)
@@ -34,126 +50,203 @@ class Copied:
     rounds: int
     seed: int
     records: int
-    committed: int  # transactions
+    committed: int  # transactions of the copiers
     aborted: int
+    refused: int
+    fed: int  # transactions of the source
+    fed_aborted: int
     copiers: int
+    events: dict[str, int]
     anomalies: list[Anomaly]
 
 
-class Source(threading.Thread):
-    """Writes numbered records until told to stop; each is acknowledged before the end."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self.written: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
-        self.over = threading.Event()
-        self._topic = topic
-        self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
-        )
-
-    def run(self) -> None:
-        number = 0
-        while not self.over.wait(10 / RECORDS_PER_S):
-            for _ in range(10):
-                partition, value = number % PARTITIONS, f"{number:08}"
-                self._producer.produce(self._topic, value.encode(), partition=partition)
-                self.written[partition].append(value)
-                number += 1
-            self._producer.poll(0)
-
-    def stop(self) -> None:
-        self.over.set()
-        self.join()
-        assert self._producer.flush(CATCH_UP_S) == 0, "the source was not acknowledged"
-
-
 class CopierProcess:
-    """Keeps one copier running, as a supervisor would, and kills it when told to."""
+    """Keeps one copier running, as a supervisor would, and kills or halts it when told to."""
 
-    def __init__(self, node: Node, source: str, target: str, folder: Path) -> None:
-        self.journal = folder / "journal"
+    def __init__(self, words: list[str], slot: int, folder: Path, protocol: str) -> None:
+        self.journal = folder / f"journal-{slot}"
         self.journal.touch()
         self.started = 0
-        self._words = [node.bootstrap, source, target, "exactly-once", str(self.journal)]
-        self._errors = (folder / "copier.log").open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._words = [*words, str(slot), str(self.journal)]
+        self._protocol = protocol
+        self._errors = (folder / f"copier-{slot}.log").open("ab")
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def keep_running(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+    def keep_running(self, halt: str = "never") -> None:
+        if self.process is None or self.process.poll() is not None:
             self.started += 1
-            command = [sys.executable, "-m", "tests.soak.copier", *self._words, str(self.started)]
-            self._process = subprocess.Popen(command, cwd=PROJECT, stderr=self._errors)
+            words = [*self._words, str(self.started), self._protocol, halt]
+            command = [sys.executable, "-m", "tests.soak.copier", *words]
+            self.process = subprocess.Popen(command, cwd=PROJECT, stderr=self._errors)
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def halt(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def told(self, what: str) -> list[str]:
-        """Transactions that were said to have ended so; a torn last line is of no use."""
+        """Transactions of which the journal says so; a torn last line is of no use."""
         lines = self.journal.read_text(encoding="utf-8").split("\n")[:-1]
-        return [line.split(" ", 1)[1] for line in lines if line.startswith(what + " ")]
+        return [line.split(" ")[1] for line in lines if line.startswith(what + " ")]
 
 
-def run_copy(node: Node, folder: Path, rounds: int, seed: int) -> Copied:
-    """`node` is running; it and the copier are killed `rounds` times in turn, as chance says."""
-    moments = random.Random(seed)
-    source = create_topic(node.bootstrap, f"copied-from-{seed}", partitions=PARTITIONS)
-    target = create_topic(node.bootstrap, f"copied-to-{seed}", partitions=PARTITIONS)
-    writer = Source(node.bootstrap, source)
-    copier = CopierProcess(node, source, target, folder)
-    writer.start()
-    try:
-        for _ in range(rounds):
-            run_for(copier, moments.uniform(0.2, LONGEST_LIFE_S))
-            if moments.random() < 0.5:
-                copier.kill()
-            else:
-                node.kill()
-                node.start()
-        run_for(copier, 1.0)
-        writer.stop()
-        seen = catch_up(node, target, copier, sum(map(len, writer.written.values())))
-    finally:
-        copier.kill()
-    committed, aborted = copier.told("committed"), copier.told("aborted")
+class Copy:
+    """The topics, their feeders and the copiers of one run."""
+
+    def __init__(self, node: Node, folder: Path, seed: int, protocol: str) -> None:
+        self.node = node
+        self.source = create_topic(node.bootstrap, f"copied-from-{seed}", partitions=PARTITIONS)
+        self.target = create_topic(node.bootstrap, f"copied-to-{seed}", partitions=PARTITIONS)
+        kinds = (Feeder, TransactionalFeeder)
+        self.feeders = [kind(node.bootstrap, self.source, seed) for kind in kinds]
+        words = [node.bootstrap, self.source, self.target, f"exactly-once-{seed}"]
+        self.copiers = [
+            CopierProcess(words, slot, folder, protocol) for slot in range(MOST_COPIERS)
+        ]
+        self.working = 1
+
+    def run_for(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for copier in self.copiers[: self.working]:
+                copier.keep_running()
+            time.sleep(0.05)
+
+    def happen(self, event: str, victim: CopierProcess) -> None:
+        if event in ("copier killed", "both killed"):
+            victim.kill()
+        if event in ("broker killed", "both killed"):
+            self.node.kill()
+            self.node.start()
+        if event == "copier halted":
+            victim.halt()
+            self.run_for(SESSION_MS / 1000 + 1.5)
+            victim.go_on()
+
+    def end(self) -> list[Anomaly]:
+        """Let the copiers finish what was written, and compare."""
+        for feeder in self.feeders:
+            feeder.stop()
+        fed = read_back(self.node, self.source)
+        all_of_it = read_back(self.node, self.source, "read_uncommitted")
+        copied = self.catch_up(len(fed))
+        written = [record for feeder in self.feeders for record in feeder.written()]
+        committed = [name for feeder in self.feeders for name in feeder.committed]
+        aborted = [name for feeder in self.feeders for name in feeder.aborted]
+        found = find(written, fed, committed=committed, aborted=aborted)
+        found += find(written, all_of_it, committed=committed, isolation="read_uncommitted")
+        return found + find(
+            [Written(record.partition, transformed(record.value), record.key) for record in fed],
+            copied,
+            committed=self.told("committed"),
+            aborted=self.told("aborted"),
+        )
+
+    def catch_up(self, expected: int) -> list[Seen]:
+        """What is there when nothing more comes; as much as was fed, if all is well."""
+        deadline = time.monotonic() + CATCH_UP_S
+        while True:
+            self.run_for(1.0)
+            seen = read_back(self.node, self.target)
+            if len(seen) >= expected or time.monotonic() > deadline:
+                self.run_for(1.0)  # a duplicate would come now
+                return read_back(self.node, self.target)
+
+    def told(self, what: str) -> list[str]:
+        return [name for copier in self.copiers for name in copier.told(what)]
+
+    def __enter__(self) -> Copy:
+        for feeder in self.feeders:
+            feeder.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for copier in self.copiers:
+            copier.kill()
+
+
+def run_copy(node: Node, folder: Path, rounds: int, seed: int, protocol: str = "classic") -> Copied:
+    """`node` runs with `SETTINGS`; in each round chance says who lives how long, what happens."""
+    chance = random.Random(seed)
+    happened = dict.fromkeys(EVENTS, 0)
+    with Copy(node, folder, seed, protocol) as copy:
+        first, second = copy.copiers
+        for event in dealt(rounds, chance):
+            copy.working = chance.randint(1, MOST_COPIERS)
+            if copy.working == 1:
+                second.kill()
+            copy.run_for(chance.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S))
+            copy.happen(event, chance.choice([first, second][: copy.working]))
+            happened[event] += 1
+        copy.run_for(1.0)
+        anomalies = copy.end()
+        records = len(read_back(node, copy.target))
+    source = copy.feeders[1]
     return Copied(
         rounds,
         seed,
-        len(seen),
-        len(committed),
-        len(aborted),
-        copier.started,
-        find(dict(writer.written), seen, aborted=aborted, committed=committed),
+        records,
+        len(copy.told("committed")),
+        len(copy.told("aborted")),
+        len(copy.told("refused")),
+        len(source.committed),
+        len(source.aborted),
+        sum(copier.started for copier in copy.copiers),
+        happened,
+        anomalies,
     )
 
 
-def run_for(copier: CopierProcess, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        copier.keep_running()
+def dealt(rounds: int, chance: random.Random) -> list[str]:
+    """Events as from a shuffled deck: few rounds see many kinds of them."""
+    events: list[str] = []
+    while len(events) < rounds:
+        events += chance.sample(EVENTS, len(EVENTS))
+    return events[:rounds]
+
+
+def run_late_commit(
+    node: Node, folder: Path, where: str, protocol: str = "classic"
+) -> list[Anomaly]:
+    """A copier sleeps in the middle of a transaction until another has taken over, and wakes up."""
+    with Copy(node, folder, 0, protocol) as copy:
+        sleeper, other = copy.copiers
+        sleeper.keep_running(halt=where)
+        wait_until(lambda: bool(sleeper.told("halted")), "the copier never halted")
+        copy.working = 0
+        other.keep_running()
+        wait_until(lambda: len(other.told("committed")) > 2, "nobody took over")
+        sleeper.go_on()
+        wait_until(lambda: bool(sleeper.told("refused")), "the late commit was not refused")
+        (late,) = sleeper.told("halted")
+        assert sleeper.told("refused")[0] == late, "another transaction was refused"
+        assert late not in sleeper.told("committed")
+        copy.working = MOST_COPIERS
+        return copy.end()
+
+
+def wait_until(true: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + CATCH_UP_S
+    while not true():
+        assert time.monotonic() < deadline, otherwise
         time.sleep(0.05)
 
 
-def catch_up(node: Node, target: str, copier: CopierProcess, expected: int) -> list[Seen]:
-    """What is there when nothing more comes; at least as much as was written, if all is well."""
-    deadline = time.monotonic() + CATCH_UP_S
-    while True:
-        run_for(copier, 1.0)
-        seen = read_committed(node, target)
-        if len(seen) >= expected or time.monotonic() > deadline:
-            run_for(copier, 1.0)  # a duplicate would come now
-            return read_committed(node, target)
-
-
-def read_committed(node: Node, topic: str) -> list[Seen]:
+def read_back(node: Node, topic: str, isolation: Isolation = "read_committed") -> list[Seen]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": node.bootstrap,
             "group.id": "reads-by-assignment",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -166,21 +259,28 @@ def read_committed(node: Node, topic: str) -> list[Seen]:
     deadline = time.monotonic() + CATCH_UP_S
     try:
         while len(ended) < PARTITIONS:
-            assert time.monotonic() < deadline, "the end of the copy did not come"
+            assert time.monotonic() < deadline, f"the end of {topic} did not come"
             for message in consumer.consume(500, 0.2):
                 if message.error():
                     assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
                     ended.add(message.partition())
-                    continue
-                headers = dict(message.headers() or [])
-                seen.append(
-                    Seen(
-                        message.partition(),
-                        message.value().decode(),
-                        headers["transaction"].decode(),
-                        int(headers["of"]),
-                    )
-                )
+                else:
+                    seen.append(as_seen(message))
     finally:
         consumer.close()
     return seen
+
+
+def as_seen(message: confluent_kafka.Message) -> Seen:
+    key, value, partition = message.key(), message.value(), message.partition()
+    assert key is not None and value is not None and partition is not None
+    headers = dict(message.headers() or [])
+    transaction = headers.get("transaction")
+    return Seen(
+        partition,
+        value.decode(),
+        key.decode(),
+        message.offset(),
+        transaction.decode() if transaction else None,
+        int(headers.get("of", 1)),
+    )
