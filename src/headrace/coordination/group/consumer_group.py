@@ -127,13 +127,13 @@ class ConsumerGroup:
             member = self.members.pop(member_id, None)
             if member is None:
                 return
-            if member.instance_id and self.static.get(member.instance_id) == member_id:
-                del self.static[member.instance_id]
+            self._forget_instance(member)
             self._forget_patterns()
             return
         member = self.members.get(member_id)
         if member is None:
             member = self.members[member_id] = ConsumerMember(member_id)
+        self._forget_instance(member)
         member.instance_id = value.instance_id
         member.rack_id = value.rack_id
         member.client_id = value.client_id
@@ -145,6 +145,10 @@ class ConsumerGroup:
         member.classic = value.classic_member_metadata
         if value.instance_id:
             self.static[value.instance_id] = member_id
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id and self.static.get(member.instance_id) == member.id:
+            del self.static[member.instance_id]
 
     def _forget_patterns(self) -> None:
         used = {member.regex for member in self.members.values()}

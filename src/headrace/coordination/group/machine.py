@@ -158,9 +158,11 @@ class GroupMachine:
 
     def _member_is_late(self, group: ConsumerGroup, key: Any, now: Now) -> Decision:
         """Its session is over, or it has not given up or joined in time: it is out."""
+        if key[0] in classic.KINDS:
+            return classic.NOTHING  # from when it was a classic group
         kind, _, member_id = key
         member = group.members.get(member_id)
-        if member is None or kind in classic.KINDS:
+        if member is None:
             return classic.NOTHING
         if kind == consumer.REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return classic.NOTHING

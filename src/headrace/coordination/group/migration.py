@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import embedded, records
+from headrace.coordination.group.assignors import Assignment
 from headrace.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
 from headrace.coordination.group.classic_answers import UNKNOWN, Client
 from headrace.coordination.group.classic_group import (
@@ -77,6 +78,7 @@ class Migration:
         new = ConsumerGroup(group.id, epoch=group.generation, target_epoch=group.generation)
         for member in group.members.values():
             converted = self._converted(group, member)
+            converted.assigned = _not_yet_owned(converted.assigned, new)
             new.members[member.id] = converted
             new.target[member.id] = converted.assigned
             if member.instance_id is not None:
@@ -211,7 +213,7 @@ class Migration:
         change = Change(group, self.consumer.image(), now)
         before = self._joining(change, request, member_id or new_id)
         after = before.copy(
-            instance_id=instance_id,
+            instance_id=instance_id or before.instance_id,
             rack_id=subscription.rack_id,
             client_id=client.id,
             client_host=client.host,
@@ -354,6 +356,15 @@ class Migration:
 def _classic_part(session_timeout_ms: int, protocols: dict[str, bytes]) -> ClassicMemberMetadata:
     named = [ClassicProtocol(name, metadata) for name, metadata in protocols.items()]
     return ClassicMemberMetadata(session_timeout_ms, named)
+
+
+def _not_yet_owned(assigned: Assignment, group: ConsumerGroup) -> Assignment:
+    """A classic leader may give a partition to two; here it has one owner."""
+    free = {
+        topic: frozenset(index for index in indexes if (topic, index) not in group.owners)
+        for topic, indexes in assigned.items()
+    }
+    return {topic: indexes for topic, indexes in free.items() if indexes}
 
 
 def _protocols(member: ConsumerMember) -> dict[str, bytes]:
