@@ -9,6 +9,11 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from headrace.client import (
     Admin,
@@ -23,7 +28,9 @@ from headrace.client import (
     Producer,
     TopicPartition,
 )
-from tests.interop.brokers import Node, make_node
+from headrace.client.connection import Connection
+from headrace.client.wire import Wire
+from tests.interop.brokers import ApacheNode, Node, make_node
 
 _names = (f"name-{number}" for number in itertools.count())
 
@@ -284,3 +291,63 @@ def test_moves_to_where_a_partition_lies_already(at: str) -> None:
     admin.reassignments.elect_preferred_leaders([place])
     with pytest.raises(ClientError):
         admin.reassignments.move({place: [99]})
+
+
+# ---- logging in
+
+JAAS = "org.apache.kafka.common.security"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Apache Kafka behind SASL: ann by PLAIN, who makes bob for SCRAM."""
+    node = ApacheNode(tmp_path_factory.mktemp("guarded"))
+    mine = 'username="ann" password="a-secret" user_ann="a-secret"'
+    node.settings |= {
+        "listeners": f"SASL_PLAINTEXT://{node.bootstrap},"
+        f"CONTROLLER://127.0.0.1:{node.controller_port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"{JAAS}.plain.PlainLoginModule required {mine};"
+        ),
+        **{
+            f"listener.name.sasl_plaintext.scram-sha-{bits}.sasl.jaas.config": (
+                f"{JAAS}.scram.ScramLoginModule required;"
+            )
+            for bits in (256, 512)
+        },
+    }
+    with node:
+        yield node.bootstrap
+
+
+def login(mechanism: str, name: str, password: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def test_our_own_codecs_log_in_as_librdkafka_does(guarded: str) -> None:
+    ann = Admin(guarded, settings=login("PLAIN", "ann", "a-secret"))
+    assert ann.cluster.quorum().leader == 1
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        credential = UserScramCredentialUpsertion(
+            "bob", ScramCredentialInfo(mechanism, 4096), b"b-secret"
+        )
+        made = ann.connection.admin()
+        made.alter_user_scram_credentials([credential])["bob"].result(20)
+    for mechanism_name in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        bob = Admin(guarded, settings=login(mechanism_name, "bob", "b-secret"))
+        assert bob.cluster.quorum().leader == 1
+        address = bob.cluster.describe().brokers[0].address
+        wrong = Connection(bob.connection.settings | {"sasl.password": "guess"})
+        with pytest.raises(ClientError, match="[Aa]uthentication failed"):
+            Wire(wrong, address)
+    with pytest.raises(ClientError, match="does not take OTHER|cannot be made with SASL"):
+        Wire(Connection(login("OTHER", "ann", "a-secret")), address)

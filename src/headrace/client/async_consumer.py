@@ -107,7 +107,8 @@ class AsyncConsumer(Generic[K, V]):
 
     async def __anext__(self) -> Record[K, V]:
         while not self.sync.stopped:
-            record = await self.poll(SLICE_S)
+            ready = self.sync.has_ready and not self._jobs
+            record = self.sync.take() if ready else await self.poll(SLICE_S)
             if record is not None:
                 return record
         raise StopAsyncIteration

@@ -40,7 +40,7 @@ class _Inbox:
     """Ends of records, gathered on the thread that hears of them, told on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._ended: deque[tuple[_AsyncDelivery, Sent | None, ClientError | None]] = deque()
         self._called = False
 
@@ -48,8 +48,8 @@ class _Inbox:
         self._ended.append((delivery, where, error))
         if not self._called:
             self._called = True
-            if not self._loop.is_closed():  # else nobody is left to be told
-                self._loop.call_soon_threadsafe(self._tell)
+            if not self.loop.is_closed():  # else nobody is left to be told
+                self.loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         self._called = False  # before the queue is emptied: what comes from now on calls anew
@@ -207,8 +207,9 @@ class AsyncProducer(Generic[SentKey, SentValue]):
 
     async def _take(self, record: Outgoing[Any, Any], future: asyncio.Future[Sent] | None) -> None:
         producer = self._producer
-        if self._inbox is None:
-            self._inbox = _Inbox(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        if self._inbox is None or self._inbox.loop is not loop:
+            self._inbox = _Inbox(loop)
         record = intercept(producer.interceptors, record)
         if not producer.knows_partitions_of(record.topic):
             await asyncio.to_thread(producer.partition_count, record.topic)

@@ -42,7 +42,7 @@ from headrace.client.errors import (
     explain,
     kafka_error,
 )
-from headrace.client.fetched import Fetched, deserialized, is_of
+from headrace.client.fetched import Fetched, deserialized, is_of, record_of
 from headrace.client.one_thread import OneThread
 from headrace.client.places import Offsets, Places
 from headrace.client.rebalancing import OnPartitions, Rebalancing, cooperative
@@ -88,6 +88,7 @@ class Consumer(Generic[K, V]):
         self.auto_commit = auto_commit
         self._reset = auto_offset_reset
         self._deserializers = (key_deserializer, value_deserializer)
+        self._as_it_is = key_deserializer is None and value_deserializer is None
         self._on_poison, self._on_commit = on_poison, on_commit
         conf = program_settings(self.connection, self._defaults())
         conf["on_commit"] = self._committed_in_background
@@ -201,7 +202,7 @@ class Consumer(Generic[K, V]):
 
     def __next__(self) -> Record[K, V]:
         while not self.stopped:
-            record = self.poll(SLICE_S)
+            record = self.take() if self._fetched.ready else self.poll(SLICE_S)
             if record is not None:
                 return record
         raise StopIteration
@@ -223,6 +224,11 @@ class Consumer(Generic[K, V]):
         self._fetched.add(self._native.consume(RECORDS_PER_FETCH, timeout=0))
         return True
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take` has something to give."""
+        return bool(self._fetched.ready)
+
     def take(self, *, store: bool = True) -> Record[K, V] | None:
         """A record that was fetched already; None if there is none. Part of `poll`."""
         if self.auto_commit and store:
@@ -235,7 +241,11 @@ class Consumer(Generic[K, V]):
                 self._note(error, message)
                 continue
             try:
-                record = deserialized(message, *self._deserializers)
+                record: Record[Any, Any] = (
+                    record_of(message)
+                    if self._as_it_is
+                    else deserialized(message, *self._deserializers)
+                )
             except PoisonRecord as poison:
                 if self._on_poison is None:
                     raise  # and again, until it is skipped
@@ -244,7 +254,7 @@ class Consumer(Generic[K, V]):
                 ready = self._fetched.ready
                 continue
             ready.popleft()
-            self._places.gave(record.place, record.offset)
+            self._places.gave(record.topic, record.partition, record.offset)
             return record
         return None
 
@@ -254,7 +264,7 @@ class Consumer(Generic[K, V]):
         ready = self._fetched.ready
         if ready and is_of(ready[0], raw):
             ready.popleft()
-            self._places.gave(raw.place, raw.offset)
+            self._places.gave(raw.topic, raw.partition, raw.offset)
         else:
             self.seek(raw.place, raw.offset + 1)
 

@@ -14,39 +14,63 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Places:
+    """Records come in runs of one partition: a run's place is entered when it ends or is asked for,
+    so most records cost two comparisons here and no dictionary.
+    """
+
     def __init__(self) -> None:
-        self.next: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}  # the first offset given out, or sought
         self._uncommitted: set[TopicPartition] = set()
+        self._run: TopicPartition | None = None
+        self._run_next = 0
 
-    def gave(self, place: TopicPartition, offset: int) -> None:
-        if place not in self.next:
-            self._began[place] = offset
-        self.next[place] = offset + 1
-        self._uncommitted.add(place)
+    def gave(self, topic: str, partition: int, offset: int) -> None:
+        run = self._run
+        if run is None or run[1] != partition or run[0] != topic:
+            self._enter_run()
+            run = self._run = TopicPartition(topic, partition)
+            if run not in self._next:
+                self._began[run] = offset
+        self._run_next = offset + 1
+
+    def _enter_run(self) -> None:
+        if self._run is not None:
+            self._next[self._run] = self._run_next
+            self._uncommitted.add(self._run)
+            self._run = None
+
+    @property
+    def next(self) -> dict[TopicPartition, int]:
+        self._enter_run()
+        return self._next
 
     def sought(self, place: TopicPartition, offset: int) -> None:
         self.forget([place])
         if offset >= 0:  # else the beginning or the end: known when the first record comes
-            self.next[place] = self._began[place] = offset
+            self._next[place] = self._began[place] = offset
             self._uncommitted.add(place)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
+        self._enter_run()
         for place in places:
             self._uncommitted.discard(place)
-            self.next.pop(place, None)
+            self._next.pop(place, None)
             self._began.pop(place, None)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        return {place: self.next[place] for place in self._uncommitted}
+        known = self.next
+        return {place: known[place] for place in self._uncommitted}
 
     def committed(self, offsets: Offsets) -> None:
+        known = self.next
         for place, offset in offsets.items():
-            if self.next.get(place) == offset:
+            if known.get(place) == offset:
                 self._uncommitted.discard(place)
 
     def give_up(self) -> None:
         """What is not committed now is not to be."""
+        self._enter_run()
         self._uncommitted.clear()
 
     def before(self, committed: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:

@@ -68,10 +68,12 @@ class Transaction:
 
     def abort(self) -> None:
         """Called when the block raises; consumers go back to what is committed."""
-        self._tried(lambda: self._producer.abort_transaction(PATIENCE_S))
-        consumers = [self._consumer] if self._consumer is not None else []
-        for consumer in {id(c): c for c in (*consumers, *self._sent_offsets_of)}.values():
-            consumer.rewind()
+        try:
+            self._tried(lambda: self._producer.abort_transaction(PATIENCE_S))
+        finally:  # whatever became of it, what was read must be read again
+            consumers = [self._consumer] if self._consumer is not None else []
+            for consumer in {id(c): c for c in (*consumers, *self._sent_offsets_of)}.values():
+                consumer.rewind()
 
     def _tried(self, call: Callable[[], Any]) -> None:
         """Do it, again while the cluster says "later"; an error says what became of the whole."""

@@ -13,9 +13,9 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def test_what_is_given_is_to_be_committed_once() -> None:
     places = Places()
-    places.gave(A, 4)
-    places.gave(A, 5)
-    places.gave(B, 0)
+    places.gave(*A, 4)
+    places.gave(*A, 5)
+    places.gave(*B, 0)
     assert places.uncommitted() == {A: 6, B: 1}
     places.committed({A: 6})
     assert places.uncommitted() == {B: 1}
@@ -29,21 +29,21 @@ def test_what_is_given_is_to_be_committed_once() -> None:
 def test_going_back_to_what_is_committed_or_to_the_beginning() -> None:
     places = Places()
     for offset in (4, 5, 6):
-        places.gave(A, offset)
-        places.gave(B, offset)
+        places.gave(*A, offset)
+        places.gave(*B, offset)
     assert places.before({A: 5, B: None}) == {A: 5, B: 4}
     places.sought(A, 5)
-    places.gave(A, 5)
+    places.gave(*A, 5)
     assert places.before({}) == {A: 5, B: 4}
 
 
 def test_a_seek_to_an_end_is_unknown_until_a_record_comes() -> None:
     places = Places()
-    places.gave(A, 4)
+    places.gave(*A, 4)
     places.sought(A, -1)
     assert places.next == {}
     assert places.uncommitted() == {}
-    places.gave(A, 9)
+    places.gave(*A, 9)
     assert places.before({}) == {A: 9}
 
 
