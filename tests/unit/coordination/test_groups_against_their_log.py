@@ -182,12 +182,13 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from([0, 3_000]))
 def test_the_log_gives_the_same_groups_again(actions, delay_ms):
     play = Play(delay_ms)
-    for action, who, instance in actions:
+    for number, (action, who, instance) in enumerate(actions, start=1):
         getattr(play, action)(who, instance)
         group = play.shard.machine.groups.get("g")
-        if not isinstance(group, ClassicGroup) or group.state is State.STABLE:
+        settled = not isinstance(group, ClassicGroup) or group.state is State.STABLE
+        if settled and (number % 7 == 0 or number == len(actions)):
             play.check()
