@@ -51,6 +51,51 @@ def write(node: Node, topic: str, compression: str, round_: int, latest: Latest)
     assert producer.flush(30) == 0
 
 
+def write_transactions(node: Node, topic: str, latest: Latest) -> None:
+    """Every third transaction is aborted."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": node.bootstrap, "transactional.id": "t", "linger.ms": 5}
+    )
+    producer.init_transactions(30)
+    for number in range(60):
+        producer.begin_transaction()
+        keys = [b"key-%d" % (number * step % 17) for step in range(1, 6)]
+        for key in keys:
+            producer.produce(topic, b"%d" % number, key, partition=0)
+        if number % 3 == 2:
+            producer.flush(30)  # or the records would never leave the client
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            latest |= dict.fromkeys(keys, b"%d" % number)
+
+
+@pytest.mark.parametrize("kind", ["headrace", "apache"])
+def test_aborted_records_are_never_seen(kind: str, tmp_path: Path, java: JavaSession) -> None:
+    node = make_node(kind, tmp_path / kind, QUICK)
+    node.start()
+    topic = create_topic(node.bootstrap, "compacted-transactions", config=COMPACTED)
+    latest: Latest = {}
+    for _ in range(2):
+        write_transactions(node, topic, latest)
+        time.sleep(0.4)
+        clean_to = close_and_compact(node, topic)
+    latest[b"end"] = b"end"
+    found, offsets = read(node, topic, clean_to + 1)
+    assert found == latest
+    assert len(offsets) < 60
+    node.stop()
+    dumped = java.run(DUMP, "--files", files(node.data, f"{topic}-0/*.log"), "--deep-iteration")
+    assert not TROUBLE.search(dumped)
+    other = make_node("apache" if kind == "headrace" else "headrace", tmp_path / "other", QUICK)
+    other.take_over(node)
+    other.start()
+    assert read(other, topic, clean_to + 1) == (found, offsets)
+    write_transactions(other, topic, latest)  # its producer goes on where it was
+    assert read(other, topic, end_of(other, topic))[0] == latest
+    other.stop()
+
+
 def read(node: Node, topic: str, end: int) -> tuple[Latest, list[int]]:
     """The last value of each key, and the offsets that are left, up to the offset `end`."""
     consumer = confluent_kafka.Consumer(
