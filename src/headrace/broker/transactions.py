@@ -114,11 +114,16 @@ class TransactionCoordinator(Coordinator):
         return response
 
     def ask_with_fresh_id(
-        self, transactional_id: str, now: Now, ask: Callable[[int], Any | Parked]
+        self,
+        transactional_id: str,
+        now: Now,
+        ask: Callable[[int], Any | Parked],
+        *,
+        if_unknown: bool = False,
     ) -> Any | Parked:
         """`ask(producer id)`: one that nobody has, if the request may need it; else NO_ID."""
         machine = self.machine_of(transactional_id, now)
-        if not machine.wants_producer_id(transactional_id):
+        if not machine.wants_producer_id(transactional_id, if_unknown=if_unknown):
             return ask(NO_ID)
         fresh = self._broker.producer_ids.next(lambda producer_id: producer_id, now)
         return chain(self._purgatory, fresh, ask)

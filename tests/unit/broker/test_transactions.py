@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.protocol.errors import ErrorCode
+from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
 
 NONE = ErrorCode.NONE
@@ -371,3 +372,29 @@ def test_with_durability_disk_nothing_is_written_ahead_of_the_coordinator(tmp_pa
     bench.settle()
     assert bench.node.broker.topics.leader("orders", 0).log.end_offset == 1
     assert session.outbox
+
+
+class WithGroups(TransactionBench, GroupBench):
+    """Both kinds of clients on one node."""
+
+
+def test_a_member_that_was_replaced_commits_nothing(tmp_path):
+    """KIP-447: the generation fences, the transaction goes on or is aborted as the client likes."""
+    bench = WithGroups(tmp_path / "data")
+    bench.create("orders")
+    member, generation = bench.stable_group("g")
+    producer = bench.producer()
+    right = {"member": member, "generation": generation}
+    assert producer.commit_offset("g", "orders", 1, **right) == NONE
+    stale = right | {"generation": generation - 1}
+    assert producer.commit_offset("g", "orders", 2, **stale) == ErrorCode.ILLEGAL_GENERATION
+    stranger = right | {"member": "somebody"}
+    assert producer.commit_offset("g", "orders", 2, **stranger) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert producer.commit() == NONE
+    assert bench.offset_of("g", "orders") == (1, NONE)
+    bench.advance(30_000)  # its session is over
+    assert producer.commit_offset("g", "orders", 3, **right) == ErrorCode.UNKNOWN_MEMBER_ID
+    # A producer that says nothing of its membership is not held to it, as in Apache Kafka.
+    assert producer.commit_offset("g", "orders", 4) == NONE
+    assert producer.abort() == NONE
+    assert bench.offset_of("g", "orders") == (1, NONE)

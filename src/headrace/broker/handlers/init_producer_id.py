@@ -79,7 +79,7 @@ def for_transactions(
         return refused(found, version)
 
     try:
-        found = broker.transactions.ask_with_fresh_id(transactional_id, now, ask)
+        found = broker.transactions.ask_with_fresh_id(transactional_id, now, ask, if_unknown=True)
     except KafkaError as refusal:
         return refused(refusal.code, version)
     answered: InitProducerIdResponse | Parked = chain(broker.purgatory, found, answer)

@@ -151,10 +151,13 @@ class TransactionMachine:
 
     # --- a producer comes
 
-    def wants_producer_id(self, transactional_id: str) -> bool:
-        """Whether the next request of this id may need a producer id that nobody has."""
+    def wants_producer_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
+        """Whether the next request of this id may need a producer id that nobody has.
+
+        `if_unknown`: also if the id is not known, since the request would make it so.
+        """
         found = self.transactions.get(transactional_id)
-        return found is None or found.epoch_is_exhausted
+        return if_unknown if found is None else found.epoch_is_exhausted
 
     def init_producer(
         self,
