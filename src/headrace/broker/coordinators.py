@@ -234,3 +234,15 @@ def wait_for_later(leader: PartitionLeader, later: Later) -> Parked:
         return later.otherwise if expired else None
 
     return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[later, leader])
+
+
+def after_all(waits: list[Parked], response: Any) -> Any | Parked:
+    """The response when all that it speaks of is committed."""
+    if not waits:
+        return response
+
+    def attempt(expired: bool) -> Any | None:
+        return response if all(one.attempt(expired) for one in waits) else None
+
+    things = [thing for one in waits for thing in one.hangs_on]
+    return Parked(attempt, deadline_ms=waits[0].deadline_ms, hangs_on=things)

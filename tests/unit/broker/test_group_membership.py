@@ -8,6 +8,7 @@ from headrace.protocol.messages import (
     describe_groups,
     join_group,
     list_groups,
+    offset_fetch,
     sync_group,
 )
 from tests.unit.broker.bench import PARKED
@@ -378,6 +379,9 @@ def test_answers_wait_for_the_disk_where_that_is_promised(tmp_path):
     bench.settle()
     assert bench.answer_on(session, sync_group, 5).assignment == b"part"
     assert bench.commit("g", "orders", 3, member=(member, 1)) == PARKED
+    everything = offset_fetch.OffsetFetchRequestGroup("g", None, -1, None)
+    request = offset_fetch.OffsetFetchRequest(groups=[everything])
+    assert bench.ask(offset_fetch, request, version=9) == PARKED  # not before the disk has it
     bench.run_background()
     bench.flushes_wait = False
     bench.settle()

@@ -5,9 +5,8 @@ v1 throttle time. v2 flexible.
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.coordination.group import offset_rules
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import delete_groups as messages
@@ -35,18 +34,6 @@ def handle(
         if isinstance(answer, Parked):
             waits.append(answer)
     return after_all(waits, response)
-
-
-def after_all(waits: list[Parked], response: Any) -> Any | Parked:
-    """The response when all that it speaks of is committed."""
-    if not waits:
-        return response
-
-    def attempt(expired: bool) -> Any | None:
-        return response if all(one.attempt(expired) for one in waits) else None
-
-    things = [thing for one in waits for thing in one.hangs_on]
-    return Parked(attempt, deadline_ms=waits[0].deadline_ms, hangs_on=things)
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 3))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -28,7 +29,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8
@@ -36,10 +37,18 @@ FIRST_VERSION_WITH_IDS = 10
 NO_OFFSET = -1
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse | Parked:
+    waits: list[Parked] = []  # until what is answered is committed
+    response: OffsetFetchResponse | Parked = after_all(waits, fetch(broker, request, call, waits))
+    return response
+
+
+def fetch(
+    broker: Broker, request: OffsetFetchRequest, call: Call, waits: list[Parked]
+) -> OffsetFetchResponse:
     if call.version >= FIRST_VERSION_WITH_MANY:
         return OffsetFetchResponse(
-            groups=[fetch_group(broker, group, request, call) for group in request.groups]
+            groups=[fetch_group(broker, group, request, call, waits) for group in request.groups]
         )
     topics = request.topics
     wanted = OffsetFetchRequestGroup(
@@ -48,20 +57,28 @@ def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFet
         if topics is None
         else [OffsetFetchRequestTopics(one.name, ZERO_ID, one.partition_indexes) for one in topics],
     )
-    return as_one_group(fetch_group(broker, wanted, request, call), wanted, call.version)
+    return as_one_group(fetch_group(broker, wanted, request, call, waits), wanted, call.version)
 
 
 def fetch_group(
-    broker: Broker, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, call: Call
+    broker: Broker,
+    wanted: OffsetFetchRequestGroup,
+    request: OffsetFetchRequest,
+    call: Call,
+    waits: list[Parked],
 ) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(wanted.group_id)
+    stable, version = request.require_stable, call.version
     try:
-        shard = broker.groups.shard_of(wanted.group_id)
-        topics: list[OffsetFetchResponseTopics] = shard.run(
-            call.now, offsets_of, broker, wanted, request.require_stable, call.version
+        found = broker.groups.ask(
+            wanted.group_id, call.now, offsets_of, broker, wanted, stable, version, answer
         )
     except KafkaError as refusal:
-        return OffsetFetchResponseGroup(wanted.group_id, [], refusal.code)
-    return OffsetFetchResponseGroup(wanted.group_id, topics)
+        answer.error_code = refusal.code
+        return answer
+    if isinstance(found, Parked):
+        waits.append(found)
+    return answer
 
 
 def offsets_of(
@@ -70,6 +87,7 @@ def offsets_of(
     wanted: OffsetFetchRequestGroup,
     require_stable: bool,
     version: int,
+    answer_to: OffsetFetchResponseGroup,
 ) -> Decision:
     by_id = version >= FIRST_VERSION_WITH_IDS
     offset_rules.require_may_fetch(machine, wanted.group_id, wanted.member_id, wanted.member_epoch)
@@ -77,7 +95,7 @@ def offsets_of(
     topics = wanted.topics
     if topics is None:
         topics = all_topics(broker, known, by_id)
-    answers = []
+    answers = answer_to.topics
     for topic in topics:
         name: str | None = topic.name
         if by_id:
@@ -98,7 +116,7 @@ def offsets_of(
                 answer.committed_leader_epoch = value.leader_epoch
                 answer.metadata = value.metadata
         answers.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
-    return Decision(response=answers)
+    return Decision(response=answer_to)
 
 
 def all_topics(
