@@ -301,3 +301,14 @@ def test_a_transaction_aborted_before_the_dirty_part_says_nothing_of_the_next_on
     log.roll()
     log.compact()
     assert log.records() == [(0, b"a", b"1"), (4, b"k", b"x")]
+
+
+def test_a_swap_takes_few_segments_at_once(log):
+    for number in range(70):
+        log.put((b"%d" % number, b"x"))
+        log.roll()
+    groups = log.compact()
+    assert [len(group.sources) for group in groups] == [32, 32, 6]
+    log.cleaned_to = 0
+    assert [len(group.sources) for group in log.compact()] == [3]
+    assert len(log.records()) == 70
