@@ -207,8 +207,8 @@ class Compaction:
                 last_offset = fields[0] + fields[6]
                 if last_offset < job.first_dirty:
                     continue
-                if keys.is_full:
-                    return
+                if keys.is_full and keys.latest_offset >= job.first_dirty:
+                    return  # but one batch at least, or no round would ever get further
                 if not self._is_marker_or_aborted(chunk, at, fields, transactions):
                     data, pos, stop = payload(chunk, at, fields)
                     keys.note(

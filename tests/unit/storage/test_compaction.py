@@ -193,8 +193,9 @@ def test_keys_that_do_not_fit_wait_for_the_next_round(log):
     log.roll()
     rounds = 0
     while log.cleaned_to != 60:
-        log.compact(memory=1000)
+        log.compact(memory=1000 if rounds else 0)
         rounds += 1
+        assert log.cleaned_to > 0, "even without any memory a round gets further"
     assert rounds > 5
     assert [offset for offset, _, _ in log.records()] == list(range(40, 60))
 
