@@ -1,0 +1,107 @@
+"""What others have built on Kafka's clients, and how these tests start it.
+
+Jars come through Maven and Python packages through pip, each into a folder of its own below
+`.cache/`; versions are pinned in `pom.xml` and `requirements.txt` beside this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.interop.java_session import JavaSession
+from tests.interop.tools import CACHE, HERE, KAFKA_VERSION, java_command, kafka_jars, run, tool
+
+FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def ecosystem_jars() -> Path:
+    """The folder with Kafka Streams, Connect and MirrorMaker; Maven fills it the first time."""
+    folder = CACHE / "ecosystem-jars" / KAFKA_VERSION
+    whole = folder / ".whole"  # written last: a broken download is not taken for a good one
+    if not whole.exists():
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        run([tool("mvn"), "-q", "-B", "-f", str(FOLDER / "pom.xml"), *goal])
+        whole.touch()
+    return folder
+
+
+@functools.cache
+def ecosystem_python() -> Path:
+    """The Python of an environment that holds the packages of `requirements.txt`."""
+    wanted = FOLDER / "requirements.txt"
+    digest = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
+    tag = f"{sys.version_info.major}.{sys.version_info.minor}-{digest}"
+    folder = CACHE / "ecosystem-python" / tag
+    whole = folder / ".whole"
+    if not whole.exists():
+        run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
+        run([*pip, "-r", str(wanted)])
+        whole.touch()
+    return folder / "bin" / "python"
+
+
+class EcosystemSession(JavaSession):
+    """One JVM that has Kafka Streams and the programs of this folder beside Kafka's tools."""
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._compile()
+            extra = f"{self._classes}:{ecosystem_jars()}/*"
+            self._process = subprocess.Popen(
+                java_command("Session", heap="512m", extra=extra),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        return self._process
+
+    def _compile(self) -> None:
+        sources = [HERE / "java" / "Session.java", *sorted((FOLDER / "java").glob("*.java"))]
+        class_path = f"{kafka_jars()}/*:{ecosystem_jars()}/*"
+        command = [tool("javac"), "-cp", class_path, "-d", str(self._classes)]
+        run([*command, *(str(path) for path in sources)])
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in the background, its output in `log`; ended, if need be by force, on leaving."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until(
+    done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, within_s: float = 60
+) -> None:
+    """Look again and again until it is done; the program's last words if it never is."""
+    deadline = time.monotonic() + within_s
+    while not done():
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = log.read_text(errors="replace")[-6000:]
+            raise AssertionError(f"not done (exit code {process.poll()}):\n{tail}")
+        time.sleep(0.1)
