@@ -1,8 +1,9 @@
 """What does a group cost that has no members and only keeps its place?
 
 5,000 groups commit one offset each over one connection and then rest. Memory is VmRSS of the whole
-broker with them, and its growth over a broker that already keeps a hundred. A JVM's heap grows in
-its own steps, so its growth varies from run to run. Every group's offset is read back.
+broker with them, and its growth over a broker that already keeps a hundred. A JVM's heap grows and
+shrinks in its own steps, so its growth varies from run to run, may be negative, and has no goal.
+Every group's offset is read back.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ BENCHMARK = Benchmark(
     "Idle groups",
     (
         Row("memory", "memory with 5,000 idle groups", "MB", Goal(Better.LESS, ratio=1.0)),
-        Row("growth", "memory per idle group", "KiB", Goal(Better.LESS, ratio=1.0)),
+        Row("growth", "memory per idle group", "KiB"),
         Row("first commit", "first commit of a group", "us"),
     ),
     measure,
