@@ -278,6 +278,12 @@ def balanced_group(broker: Broker, kind: type[Member], name: str) -> Usage:
     return usage
 
 
+def prepare(broker: Broker) -> None:
+    with wire.connect(broker.port) as connection:
+        wire.create_topics_with(connection, [TOPIC], partitions=PARTITIONS)
+        ConsumerMember.topic_id = topic_id_of(connection)
+
+
 def topic_id_of(connection: socket.socket) -> bytes:
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)])
     answer = wire.ask(connection, metadata, wire.METADATA_VERSION, request)
@@ -289,9 +295,7 @@ def measure(run: Run) -> Samples:
     run.target.settings |= SETTINGS
     samples: Samples = {}
     with run.target.start() as broker:
-        with wire.connect(broker.port) as connection:
-            wire.create_topics_with(connection, [TOPIC], partitions=PARTITIONS)
-            ConsumerMember.topic_id = topic_id_of(connection)
+        prepare(broker)
         kinds: dict[str, type[Member]] = {"classic": ClassicMember, "consumer": ConsumerMember}
         for protocol, kind in kinds.items():
             for number in range(run.count(5, 1)):

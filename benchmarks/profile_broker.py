@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import end_to_end, offset_commits, transactions, wire
+from . import end_to_end, group_balance, offset_commits, transactions, wire
 from .brokers import Broker, Target, fresh_target
 from .load import FetchLoad, ProduceLoad, measured
 from .results import HEADRACE
@@ -72,6 +73,22 @@ def transaction_load(broker: Broker) -> Work:
     return lambda seconds: f"{load.run_for(seconds):,} transactions"
 
 
+def balance_load(broker: Broker) -> Work:
+    """Consumer groups (KIP-848) of 100 members, one after the other."""
+    group_balance.prepare(broker)
+    groups = 0
+
+    def work(seconds: float) -> str:
+        nonlocal groups
+        before, deadline = groups, time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
+            group_balance.balanced_group(broker, group_balance.ConsumerMember, f"group-{groups}")
+            groups += 1
+        return f"{groups - before:,} groups"
+
+    return work
+
+
 Work = Callable[[float], str]  # runs for so many seconds, tells what it did
 LOADS: dict[str, Callable[[Broker], Work]] = {
     "one-record": produce_load(1, 100, 8),
@@ -81,6 +98,7 @@ LOADS: dict[str, Callable[[Broker], Work]] = {
     "end-to-end": latency_load,
     "offset-commits": commit_load,
     "transactions": transaction_load,
+    "group-balance": balance_load,
 }
 
 
@@ -178,6 +196,8 @@ def main() -> None:
     given = parser.parse_args()
     how = counted if given.count or py_spy() is None else sampled
     with fresh_target(HEADRACE, None, set()) as target:
+        if given.load == "group-balance":
+            target.settings |= group_balance.SETTINGS
         did, cpu, lines = how(target, LOADS[given.load], given.seconds)
     title = f"{given.load}, {how.__name__}: {did} with {cpu:.2f} s of broker CPU"
     table = Table("function", "own s", "with callees s", "calls", title=title)
