@@ -10,6 +10,7 @@ when it cannot go on, as a supervised program does; the next one takes its place
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -26,6 +27,11 @@ WITHIN_S = 20.0
 SESSION_MS = 3_000
 TRANSACTION_MS = 6_000
 HALTED_TRANSACTION = 3
+
+# librdkafka 2.16 forgets its brokers when the last connection is lost, but not which of them the
+# group's coordinator was: send_offsets_to_transaction then waits for one that never comes back,
+# also beyond its time-out, and sends nothing (seen with debug=eos,protocol).
+NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
 
 
 def transformed(value: str) -> str:
@@ -47,6 +53,7 @@ class Copier:
                 "transaction.timeout.ms": TRANSACTION_MS,
                 "linger.ms": 2,
                 "log_level": 0,
+                **NO_REBOOTSTRAP,
             }
         )
         insistently(self.producer.init_transactions)
@@ -58,6 +65,7 @@ class Copier:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,
+            **NO_REBOOTSTRAP,
         }
         if protocol == "classic":  # the other protocol leaves these to the broker
             settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 500}
@@ -158,6 +166,7 @@ def insistently(call: Callable[..., Any], *words: Any) -> None:
 
 
 def main() -> int:
+    faulthandler.register(signal.SIGUSR1)  # says where it hangs, if it does
     words = sys.argv[1:]
     with open(words[5], "a", encoding="utf-8") as journal:
         try:
