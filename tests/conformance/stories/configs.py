@@ -205,7 +205,7 @@ def whole_replacement(stage: Stage) -> None:
 
 
 def resources_with_settings(stage: Stage) -> None:
-    stage.topic("listed")
+    stage.topic("with-settings")
     for version in list_config_resources.VERSIONS:
         for kinds in ([], [GROUP], [BROKER], [99], [GROUP, METRICS]):
             request = list_config_resources.ListConfigResourcesRequest(kinds)
