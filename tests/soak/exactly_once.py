@@ -229,8 +229,7 @@ def run_late_commit(
         (late,) = sleeper.told("halted")
         ended = ("refused", "committed")
         wait_until(lambda: any(late in sleeper.told(how) for how in ended), "no late commit came")
-        assert sleeper.told("refused")[0] == late, "another transaction was refused"
-        assert late not in sleeper.told("committed")
+        assert late not in sleeper.told("committed"), "the late commit was not refused"
         copy.working = MOST_COPIERS
         return copy.end()
 
