@@ -1,0 +1,105 @@
+"""Connect: a file goes through a topic into another file, exactly once, also over a restart."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+from tests.interop.brokers import Node, free_port
+from tests.interop.ecosystem import ecosystem_jars, running, wait_until
+from tests.interop.test_ecosystem_python import read
+from tests.interop.tools import java_command
+from tests.interop.topics import create_topic
+
+LINES = [f"line {n}" for n in range(200)]
+
+
+def properties(path: Path, settings: dict[str, str]) -> str:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(path)
+
+
+def java(main_class: str, *arguments: str) -> list[str]:
+    return java_command(main_class, *arguments, heap="384m", extra=f"{ecosystem_jars()}/*")
+
+
+def ask(port: int, path: str, body: object = None) -> object:
+    """The worker's answer to a request on its REST interface; None while it cannot answer."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def worker(broker: Node, name: str, port: int) -> dict[str, str]:
+    text = "org.apache.kafka.connect.storage.StringConverter"
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": name,
+        "key.converter": text,
+        "value.converter": text,
+        "config.storage.topic": f"{name}-configs",
+        "offset.storage.topic": f"{name}-offsets",
+        "offset.storage.partitions": "2",
+        "status.storage.topic": f"{name}-status",
+        "status.storage.partitions": "2",
+        "config.storage.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        "exactly.once.source.support": "enabled",
+        "scheduled.rebalance.max.delay.ms": "0",
+        "offset.flush.interval.ms": "500",
+        "listeners": f"http://127.0.0.1:{port}",
+        "plugin.discovery": "only_scan",
+        "plugin.path": str(ecosystem_jars() / "connect-file-4.3.1.jar"),
+    }
+
+
+def test_connect_carries_a_file_through_a_topic_exactly_once(broker: Node, tmp_path: Path) -> None:
+    topic = create_topic(broker.bootstrap, "connect")
+    source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in LINES))
+    port, log = free_port(), tmp_path / "connect.log"
+    settings = properties(tmp_path / "worker.properties", worker(broker, f"w-{topic}", port))
+    files = "org.apache.kafka.connect.file.FileStream"
+    connectors = {
+        "source": {
+            "connector.class": f"{files}SourceConnector",
+            "file": str(source),
+            "topic": topic,
+            "exactly.once.support": "required",
+        },
+        "sink": {
+            "connector.class": f"{files}SinkConnector",
+            "file": str(sink),
+            "topics": topic,
+            "consumer.override.isolation.level": "read_committed",
+        },
+    }
+    command = java("org.apache.kafka.connect.cli.ConnectDistributed", settings)
+    with running(command, log) as process:
+        wait_until(lambda: ask(port, "/connectors") == [], process, log)
+        for name, config in connectors.items():
+            made = ask(port, "/connectors", {"name": name, "config": config})
+            assert made is not None, log.read_text()[-4000:]
+        wait_until(lambda: len(lines_of(sink)) >= len(LINES), process, log)
+    assert lines_of(sink) == LINES
+
+    # The worker has ended; another one of the same group goes on where its place was kept.
+    with source.open("a") as more:
+        more.write("the last line\n")
+    with running(command, log) as process:
+        wait_until(lambda: lines_of(sink)[-1] == "the last line", process, log)
+    assert lines_of(sink) == [*LINES, "the last line"]
+    assert [value for _, value in read(broker, topic, len(LINES) + 1, log)] == lines_of(sink)
