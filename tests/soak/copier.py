@@ -28,9 +28,9 @@ SESSION_MS = 3_000
 TRANSACTION_MS = 6_000
 HALTED_TRANSACTION = 3
 
-# librdkafka 2.16 forgets its brokers when the last connection is lost, but not which of them the
-# group's coordinator was: send_offsets_to_transaction then waits for one that never comes back,
-# also beyond its time-out, and sends nothing (seen with debug=eos,protocol).
+# With librdkafka 2.16's re-bootstrap, send_offsets_to_transaction may hang when the only broker comes
+# back quickly: AddOffsetsToTxn is answered without error, then nothing more is sent, also beyond its
+# time-out (seen with debug=eos,protocol; likely it waits for a broker it has dropped).
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
 
 
