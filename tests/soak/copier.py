@@ -28,8 +28,8 @@ SESSION_MS = 3_000
 TRANSACTION_MS = 6_000
 HALTED_TRANSACTION = 3
 
-# With librdkafka 2.16's re-bootstrap, send_offsets_to_transaction may hang when the only broker comes
-# back quickly: AddOffsetsToTxn is answered without error, then nothing more is sent, also beyond its
+# With librdkafka 2.16 and its re-bootstrap, send_offsets_to_transaction may hang when the only
+# broker comes back quickly: AddOffsetsToTxn is answered, then nothing more is sent, also beyond its
 # time-out (seen with debug=eos,protocol; likely it waits for a broker it has dropped).
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
 
