@@ -6,11 +6,15 @@ import json
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.interop.brokers import Node, free_port
 from tests.interop.ecosystem import ecosystem_jars, running, wait_until
 from tests.interop.test_ecosystem_python import read
 from tests.interop.tools import java_command
 from tests.interop.topics import create_topic
+
+pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
 
 LINES = [f"line {n}" for n in range(200)]
 

@@ -11,6 +11,8 @@ from tests.interop.brokers import Node
 from tests.interop.java_session import JavaSession
 from tests.interop.topics import create_topic
 
+pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
+
 TOOLS = "org.apache.kafka.tools"
 
 

@@ -96,7 +96,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_until(
-    done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, within_s: float = 60
+    done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, within_s: float = 150
 ) -> None:
     """Look again and again until it is done; the program's last words if it never is."""
     deadline = time.monotonic() + within_s

@@ -27,7 +27,9 @@ def produce(broker, topic, *values):
 
 
 def read(broker, topic, count, *, offset=0):
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, offset)])
     messages = []
     while len(messages) < count:
