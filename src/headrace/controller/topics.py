@@ -186,7 +186,7 @@ def _require_free_name(image: MetadataImage, name: str, taken: dict[str, str]) -
             f"{METADATA_TOPIC} is the quorum's own; nobody can create it.",
         )
     if name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already.")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"A topic named {name} already exists.")
     require_legal(name)
     other = taken.get(unified(name)) if can_collide(name) else None
     if other is not None:
