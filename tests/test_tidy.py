@@ -146,11 +146,8 @@ def test_commands_in_the_docs_exist(document: Path) -> None:
 
 # ---- a clone stands alone
 
-# Hosts of package registries (each tool's own settings name them) and folders of one machine.
-NOT_OURS = re.compile(
-    r"pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|deb\.debian|crates\.io/api"
-    r"|/home/|/root/|(?<![\w.])/work/"
-)
+# Addresses of package registries (each tool's own settings name them) and somebody's home folder.
+NOT_OURS = re.compile(r"(index-url|find-links)[ =]|https?://\S+/(simple|maven2)/|/home/")
 TEXT_FILES = (
     "py",
     "md",
