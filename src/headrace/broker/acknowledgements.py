@@ -2,7 +2,8 @@
 
 Such answers of a partition differ in three numbers only. So each is encoded once, by the codec of
 its version, with marks in their place; from then on it is two pieces of bytes with the numbers
-between them. That is 0.3 us instead of 2 for building and encoding the messages.
+between them. In process, a request of one small record went from about 13.3 to 10.7 us by it (three
+runs each, on a busy machine).
 """
 
 from __future__ import annotations

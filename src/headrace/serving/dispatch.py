@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 API_VERSIONS_KEY = 18
 SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
 # Only Produce carries records. Any other request of this size is an attack: decoded, it would take
-# up to 58 times as much memory and a second of everybody's time.
+# up to 58 times as much memory and about a second of everybody's time (estimated, not measured).
 LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
 PRODUCE_KEY, FETCH_KEY = 0, 1
 # librdkafka and the Java client keep at most five; a client that sends on without reading replies
