@@ -1,0 +1,1 @@
+"""Messaging that runs beside a cluster, one package per service, by the public protocol alone."""

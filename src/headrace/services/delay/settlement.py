@@ -1,0 +1,63 @@
+"""What one transaction does for one partition of the intake, decided and not yet true.
+
+Whoever writes it does so in one Kafka transaction: deliveries to the target in this order, outcomes,
+rejections, far records, and the group's offset with `progress` as its metadata. It may write a
+delivery to the rejected topic instead (too large for the target, no such partition): it counts as
+done either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.services.delay.instructions import RecordFields
+from headrace.services.delay.progress import DueKey, Progress
+
+# (key, value, headers, partition, due_ms, offset), ready for produce(): headers hold what is handed
+# on plus headrace-due-at, headrace-source and headrace-message-id. partition is the companion's own
+# number unless the record named another. offset is the intake's. A plain tuple: one is built per
+# delivered record.
+Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one cancel. `outcome` is one of `contract.headers.OUTCOMES`."""
+
+    offset: int  # of the cancel in the intake
+    key: bytes | None  # of the cancel
+    id: str
+    outcome: str
+    target: DueKey | None  # (due_ms, intake offset) of the schedule, unless it is unknown
+
+
+@dataclass(slots=True)
+class Rejection:
+    """The record as it came, and why. With `due_ms` when the target refused it."""
+
+    record: RecordFields
+    reason: str
+
+
+@dataclass(slots=True)
+class FarRecord:
+    """A record for `headrace.delay.far`; value None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class Settlement:
+    before: Progress
+    progress: Progress  # to commit: position as offset, the rest as metadata
+    deliveries: list[Delivery] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    far: list[FarRecord] = field(default_factory=list)
+
+    @property
+    def trim_to(self) -> int | None:
+        """After the commit, intake records below this offset may be deleted; None: nothing new."""
+        return self.progress.far if self.progress.far > self.before.far else None
