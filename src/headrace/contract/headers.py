@@ -1,0 +1,50 @@
+"""The names of all record headers that begin with `headrace-`, and what their values look like.
+
+They are a contract with producers and consumers in every language: a name is never given another
+meaning. Values are UTF-8 text.
+"""
+
+from __future__ import annotations
+
+PREFIX = "headrace-"
+
+# ---- set by producers on a record for `<topic>.delay` -------------------------------------------
+DELAY = "headrace-delay"  # `30m`, `1h30m`, `500ms` or plain milliseconds, from the append time
+DELIVER_AT = "headrace-deliver-at"  # milliseconds since 1970 or RFC 3339
+DELAY_LEVEL = "headrace-delay-level"  # 1 to 18, the levels of RocketMQ
+PARTITION = "headrace-partition"  # of the target; without it the companion's partition number
+ID = "headrace-id"  # names a schedule within its partition; the same again replaces it
+CANCEL = "headrace-cancel"  # the id of the schedule to cancel; the record's value is null
+CRON = "headrace-cron"  # five fields: minute hour day-of-month month day-of-week
+CRON_ZONE = "headrace-cron-zone"  # name of a time zone, such as Europe/Berlin; UTC without it
+CRON_UNTIL = (
+    "headrace-cron-until"  # the last moment for a run, written as for `headrace-deliver-at`
+)
+CRON_COUNT = "headrace-cron-count"  # how many runs are planned in all
+
+# ---- set by the delay service on what it writes -------------------------------------------------
+DUE_AT = "headrace-due-at"  # milliseconds since 1970
+SOURCE = "headrace-source"  # topic/partition/offset of the record that asked for it
+MESSAGE_ID = "headrace-message-id"  # <id>@<due milliseconds>, for records with an id
+REJECTED_REASON = "headrace-rejected-reason"  # a sentence, on records in `<topic>.delay.rejected`
+OUTCOME = "headrace-outcome"  # of a cancel, in `<topic>.delay.outcomes`: see OUTCOMES
+
+# "cancelled": it is never visible to read_committed consumers. "too-late": it was delivered.
+# "unknown": no schedule of this id is known in this partition.
+CANCELLED = "cancelled"
+TOO_LATE = "too-late"
+UNKNOWN = "unknown"
+OUTCOMES = (CANCELLED, TOO_LATE, UNKNOWN)
+
+# ---- on records of the topic `headrace.delay.far` -----------------------------------------------
+FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null
+FAR_APPENDED_AT = "headrace-far-appended-at"  # milliseconds since 1970, when the intake took it
+FAR_NULL = "headrace-far-null"  # present when the record's own value is null
+
+# What a record asks for by header. A delivered record carries none of them.
+INSTRUCTIONS = frozenset(
+    {DELAY, DELIVER_AT, DELAY_LEVEL, PARTITION, ID, CANCEL, CRON, CRON_ZONE, CRON_UNTIL, CRON_COUNT}
+)
+# What the service itself adds: a record that was delivered once and is delayed again loses them.
+DELIVERED = frozenset({DUE_AT, SOURCE, MESSAGE_ID})
+NOT_HANDED_ON = INSTRUCTIONS | DELIVERED
