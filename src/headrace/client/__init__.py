@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.client.async_producer import AsyncProducer as AsyncProducer
     from headrace.client.connection import Connection as Connection
     from headrace.client.consumer import Consumer as Consumer
+    from headrace.client.delay_registry import NotDelayed as NotDelayed
     from headrace.client.delivery import Delivery as Delivery
     from headrace.client.errors import BufferFull as BufferFull
     from headrace.client.errors import ClientError as ClientError
@@ -55,6 +56,7 @@ PUBLIC = {
     "Connection": "connection",
     "Consumer": "consumer",
     "Delivery": "delivery",
+    "NotDelayed": "delay_registry",
     "ProducerInterceptor": "interceptors",
     "RoundRobin": "partitioners",
     "Sticky": "partitioners",

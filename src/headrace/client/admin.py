@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection, Setting, connected
+from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import explain, kafka_error, unreachable
 from headrace.client.groups import Groups
 from headrace.client.partition_producers import ActiveProducer, active_producers
@@ -27,7 +28,7 @@ from headrace.client.transactional_ids import TransactionalIds
 
 
 class Admin:
-    """`admin.topics`, `.groups`, `.cluster`, `.transactions`, `.reassignments`."""
+    """`admin.topics`, `.groups`, `.cluster`, `.delayed`, `.transactions`, `.reassignments`."""
 
     def __init__(
         self,
@@ -54,6 +55,11 @@ class Admin:
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self.connection)
+
+    @cached_property
+    def delayed(self) -> DelayedTopics:
+        """Which topics take delayed messages."""
+        return DelayedTopics(self.connection)
 
     @property
     def transactions(self) -> TransactionalIds:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic
+from typing import Any, Generic, Unpack
 
 from confluent_kafka import KafkaError, Message
 
@@ -24,6 +24,7 @@ from headrace.client.interceptors import ProducerInterceptor, intercept, tell
 from headrace.client.partitioners import Partitioner
 from headrace.client.producer import Producer
 from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
+from headrace.client.schedules import When, cancelling, delayed
 from headrace.client.serializers import Serializer
 from headrace.client.transactions import Transaction
 
@@ -162,11 +163,15 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **when: Unpack[When],
     ) -> asyncio.Future[Sent]:
-        """Take a record; await the future that you get to know where it lies."""
+        """Take a record; await the future that you get to know where it lies.
+
+        `delay=`, `deliver_at=`, `cron=` and `id=` are those of `Producer.send`.
+        """
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
-        await self._take(record, future)
+        await self._take(await self._scheduled(record, when), future)
         return future
 
     async def send_and_wait(
@@ -178,6 +183,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **when: Unpack[When],
     ) -> Sent:
         """Send and wait until the cluster has the record, or raise why it has not."""
         return await (
@@ -188,6 +194,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
                 headers=headers,
                 partition=partition,
                 timestamp_ms=timestamp_ms,
+                **when,
             )
         )
 
@@ -200,10 +207,36 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **when: Unpack[When],
     ) -> None:
         """Send without looking back; `one_way_failures` counts what was not written."""
         record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
-        await self._take(record, None)
+        await self._take(await self._scheduled(record, when), None)
+
+    async def cancel(
+        self, topic: str, id: str, *, key: SentKey | None = None, partition: int | None = None
+    ) -> asyncio.Future[Sent]:
+        """Call off what was sent under `id` with this key, as `Producer.cancel`."""
+        record = cancelling(topic, id, key, partition)
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        await self._require_companion(topic)
+        await self._take(record, future)
+        return future
+
+    async def _scheduled(self, record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
+        """To the companion, if `when` says so and there is one."""
+        if not when:
+            return record
+        target = record.topic
+        record = delayed(record, when)
+        if record.topic != target:
+            await self._require_companion(target)
+        return record
+
+    async def _require_companion(self, topic: str) -> None:
+        companions = self._producer.companions
+        if not companions.knows(topic):
+            await asyncio.to_thread(companions.require, topic)
 
     async def _take(self, record: Outgoing[Any, Any], future: asyncio.Future[Sent] | None) -> None:
         producer = self._producer

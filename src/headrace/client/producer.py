@@ -4,7 +4,8 @@
 acks=all, idempotent, retries without end within the delivery timeout; keys go where the Java client
 puts them. Any setting of librdkafka may be given and wins. Memory is bounded: when the local buffer
 is full, sending waits, `max_block_s` at most. All methods may be called from many threads, but
-those between the begin and the end of a transaction belong to it, whoever calls them.
+those between the begin and the end of a transaction belong to it, whoever calls them. `delay=` and
+its kin (`schedules.py`) send a record to the companion topic, to be delivered later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic
+from typing import Any, Generic, Unpack
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -27,6 +28,7 @@ from headrace.client.connection import (
     wait_for_topic,
 )
 from headrace.client.consumer import Consumer
+from headrace.client.delay_registry import KnownCompanions
 from headrace.client.delivery import (
     POLL_MASK,
     Callback,
@@ -46,6 +48,7 @@ from headrace.client.errors import (
 from headrace.client.interceptors import ProducerInterceptor, intercept, tell
 from headrace.client.partitioners import Partitioner, resolved
 from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
+from headrace.client.schedules import When, cancelling, delayed
 from headrace.client.serializers import Serializer, serialized
 from headrace.client.transactions import Transaction
 
@@ -105,6 +108,7 @@ class Producer(Generic[SentKey, SentValue]):
         self._produce = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
         self._poller = DeliveryPoller(self._poll)
+        self.companions = KnownCompanions(self.connection)
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._transactions_ready = False
         self._closed = False
@@ -121,16 +125,21 @@ class Producer(Generic[SentKey, SentValue]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         callback: Callback | None = None,
+        **when: Unpack[When],
     ) -> Delivery:
         """Take a record and return the future of where it lies.
 
         `callback(sent, error)` is called once, with one of the two, on the thread that hears of it;
-        it should be short.
+        it should be short. `delay=timedelta(minutes=30)`, `deliver_at=`, `cron=` and `id=` make it
+        a delayed one: the future then says where it waits.
         """
         delivery = Delivery(self._waiting)
         if callback is not None:
             delivery.add_done_callback(functools.partial(call_back, callback))
-        if self._as_it_is:
+        if when:
+            record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
+            self._take_delayed(record, delivery, when)
+        elif self._as_it_is:
             plain = header_list(headers) if headers else None
             self.take(topic, value, key, partition, delivery, timestamp_ms, plain)
         else:
@@ -147,10 +156,17 @@ class Producer(Generic[SentKey, SentValue]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **when: Unpack[When],
     ) -> Sent:
         """Send and wait until the cluster has the record, or raise why it has not."""
         return self.send(
-            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            **when,
         ).result()
 
     def send_one_way(
@@ -162,14 +178,37 @@ class Producer(Generic[SentKey, SentValue]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **when: Unpack[When],
     ) -> None:
         """Send without looking back: quickest; `one_way_failures` counts what was not written."""
-        if self._as_it_is:
+        if self._as_it_is and not when:
             plain = header_list(headers) if headers else None
             self.take(topic, value, key, partition, self._one_way_ended, timestamp_ms, plain)
             return
         record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
         ended = Delivery(self._waiting) if self.interceptors else self._one_way_ended
+        self._take_delayed(record, ended, when)
+
+    def cancel(
+        self, topic: str, id: str, *, key: SentKey | None = None, partition: int | None = None
+    ) -> Delivery:
+        """Call off what was sent to `topic` under `id` with this key, if it is not delivered yet.
+
+        The future says that the wish is written. What became of it stands in the topic of
+        outcomes; `Admin.delayed.cancel` waits for that.
+        """
+        record = cancelling(topic, id, key, partition)
+        delivery = Delivery(self._waiting)
+        self.companions.require(topic)
+        self._take_dressed(record, delivery)
+        return delivery
+
+    def _take_delayed(self, record: Outgoing[Any, Any], ended: OnDelivery, when: When) -> None:
+        """To the companion, if `when` says so and there is one."""
+        target = record.topic
+        record = delayed(record, when)
+        if record.topic != target:
+            self.companions.require(target)
         self._take_dressed(record, ended)
 
     def _take_dressed(self, record: Outgoing[Any, Any], ended: OnDelivery) -> None:

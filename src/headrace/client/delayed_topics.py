@@ -1,0 +1,129 @@
+"""Which topics take delayed messages: enable one, disable it, list them.
+
+To enable `orders` is to make its companion `orders.delay` and the topics beside it, and to write
+the pair into the registry, a compacted topic that the delay service follows. Every step may be
+repeated: what is there stays, what is missing is made. To disable is to take the pair out of the
+registry; nothing is deleted, and enabling again goes on with what was pending.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError
+
+from headrace.client.connection import Connection
+from headrace.client.delay_registry import not_delayed, registrations
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.topics import TopicDescription, Topics
+from headrace.client.writing import RecordWriter
+from headrace.contract import delay_topics
+from headrace.contract.delay_topics import Registration
+
+# Pending records are the state: neither age nor size may delete them. Their time counts from when
+# the broker appended them, so that a producer's wrong clock delays nothing.
+COMPANION_SETTINGS = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "LogAppendTime",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+REGISTRY_SETTINGS = {"cleanup.policy": "compact"}
+# What a companion takes over from its target, if it is set there.
+SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
+
+
+class DelayedTopics:
+    """The registry of the cluster at `connection`."""
+
+    def __init__(self, connection: Connection, *, wall_s: Callable[[], float] = time.time) -> None:
+        self.connection = connection
+        self._wall_s = wall_s
+
+    def all(self) -> list[Registration]:
+        """Every registered pair, by name."""
+        return registrations(self.connection)
+
+    def require(self, topic: str) -> Registration:
+        """The pair of a topic, or `NotDelayed`."""
+        for pair in self.all():
+            if pair.target == topic:
+                return pair
+        raise not_delayed(topic)
+
+    def enable(self, topic: str) -> Registration:
+        """From now on `topic` takes delayed messages; well if it does already."""
+        try:
+            new = delay_topics.register(topic, int(self._wall_s() * 1000))
+        except ValueError as failure:
+            raise ClientError(f"{str(failure).capitalize()}.") from failure
+        topics = Topics(self.connection)
+        if topic not in topics.cluster.topics:
+            raise NoSuchTopic(
+                f"There is no topic {topic}. "
+                f"Create it with `headrace topics create {topic} --delayed`."
+            )
+        [target] = topics.describe([topic])
+        self._make_companion(topics, target)
+        for name in (delay_topics.rejected_of(topic), delay_topics.outcomes_of(topic)):
+            _make(topics, name, target, {})
+        if delay_topics.REGISTRY not in topics.cluster.topics:
+            _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
+        for pair in self.all():
+            if pair.target == topic:
+                return pair
+        self._register(new.key, new.value)
+        return new
+
+    def disable(self, topic: str) -> Registration:
+        """Deliver nothing of `topic` any more; what is pending stays where it is."""
+        pair = self.require(topic)
+        self._register(pair.key, None)
+        return pair
+
+    def _make_companion(self, topics: Topics, target: TopicDescription) -> None:
+        name = delay_topics.companion_of(target.name)
+        wanted = len(target.partitions)
+        own = target.own_settings()
+        settings = COMPANION_SETTINGS | {k: own[k] for k in SHARED_SETTINGS if k in own}
+        if _make(topics, name, target, settings):
+            return
+        topics.change_settings(name, to=settings)  # somebody made it by hand, or by sending to it
+        [companion] = topics.describe([name])
+        has = len(companion.partitions)
+        if has > wanted:
+            raise ClientError(
+                f"{name} has {has} partitions and {target.name} has {wanted}: what waits in the "
+                f"others would have nowhere to go. Give {target.name} as many with "
+                f"`headrace topics alter {target.name} --partitions {has}`."
+            )
+        if has < wanted:
+            topics.grow(name, partitions=wanted)
+
+    def _register(self, key: bytes, value: bytes | None) -> None:
+        with RecordWriter(self.connection, delay_topics.REGISTRY) as registry:
+            registry.write(value, key=key)
+
+
+def _make(
+    topics: Topics,
+    name: str,
+    like: TopicDescription,
+    settings: Mapping[str, str],
+    *,
+    partitions: int | None = None,
+) -> bool:
+    """Whether it was made; False if it was there."""
+    try:
+        topics.create(
+            name,
+            partitions=len(like.partitions) if partitions is None else partitions,
+            replication=like.replication,
+            settings=settings,
+        )
+    except ClientError as refusal:
+        if refusal.code != KafkaError(KafkaError.TOPIC_ALREADY_EXISTS).name():
+            raise
+        return False
+    return True
