@@ -356,6 +356,9 @@ class Node:
             except KafkaError as refusal:
                 log.error("%s: %s", unwritten.folder, refusal)
                 kept = False
+            if unwritten.lost_pending:  # now, or when somebody read or wrote more in this turn
+                unwritten.lost_pending = kept = False
+                self.broker.log_was_cut_back(unwritten)
         self._unwritten.clear()
         return kept
 

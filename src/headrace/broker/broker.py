@@ -169,6 +169,13 @@ class Broker:
         if not leader.commits_at_once:
             self.flush_soon(leader)
 
+    def log_was_cut_back(self, log: Any) -> None:
+        """The disk has refused what was visible already where appends commit at once."""
+        for topic in self.topics.by_name.values():
+            for leader in topic.leaders:
+                if leader.log is log:
+                    leader.high_watermark = min(leader.high_watermark, log.end_offset)
+
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.tick(self.now)

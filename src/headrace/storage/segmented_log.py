@@ -36,6 +36,7 @@ class SegmentedLog:
         "segments",
         "active",
         "last_flush_ms",
+        "lost_pending",
         "_open_files",
         "_unwritten",
         "_wants_flush",
@@ -63,6 +64,9 @@ class SegmentedLog:
         self.folder = folder
         self.settings = settings
         self.last_flush_ms = 0  # monotonic, kept by the caller for flush.ms
+        # Gathered batches are gone, whoever had them written; reset by the caller when the turn is
+        # over, because what was promised for them must not be said.
+        self.lost_pending = False
         self._open_files = open_files
         self._unwritten = unwritten
         self._wants_flush = wants_flush
@@ -148,6 +152,7 @@ class SegmentedLog:
         try:
             segment.open_file().append_all(pieces)
         except OSError as problem:
+            self.lost_pending = True
             self._reload_after(problem)
 
     def _reload_after(self, problem: OSError) -> NoReturn:
@@ -163,7 +168,9 @@ class SegmentedLog:
     def reload(self) -> None:
         """Forget everything and find the log again on disk."""
         for segment in self.segments.items:
-            segment.pending = []
+            if segment.pending:
+                segment.pending = []
+                self.lost_pending = True
             segment.let_go()
         loader = Loader(self._open_files, self.folder, self.settings, self._opened_ms)
         loaded = loader.load(
