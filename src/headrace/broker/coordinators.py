@@ -59,11 +59,12 @@ class PartitionJournal:
     def end_offset(self) -> int:
         return int(self.leader.log.end_offset)
 
-    def append(self, batch: bytes, wall_ms: int) -> None:
+    def append(self, batch: bytes, wall_ms: int) -> int:
         leader = self.leader
+        log = leader.log
         if leader.in_sync < leader.min_in_sync:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        most = leader.log.settings.max_message_bytes
+        most = log.settings.max_message_bytes
         if len(batch) > most:
             # What Apache Kafka answers to a group that has outgrown one record.
             raise KafkaError(
@@ -71,14 +72,15 @@ class PartitionJournal:
                 f"{len(batch)} bytes, but {leader.topic} has max.message.bytes={most}",
             )
         try:
-            leader.log.append_as_is(memoryview(batch), wall_ms=wall_ms)
+            end_offset: int = log.append_as_is(memoryview(batch), wall_ms=wall_ms)
         except KafkaError as refusal:
             code = REFUSED_APPEND.get(refusal.code, refusal.code)
             raise KafkaError(code, refusal.message) from refusal
         leader.bytes_in += len(batch)
         if leader.commits_at_once:
-            leader.high_watermark = leader.log.end_offset
+            leader.high_watermark = end_offset
         self._appended(leader)
+        return end_offset
 
     def read(self, offset: int) -> bytes:
         found = self.leader.log.read(

@@ -7,7 +7,7 @@ that is not known here was written by a later release; it is passed over, as Apa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,12 +24,25 @@ class Record(NamedTuple):
     version: int = 0
 
 
+Encoded = tuple[bytes, bytes | None]  # key and value
+Shortcut = Callable[[Record], Encoded | None]
+
+
 class RecordCodec:
-    """`kinds` are the pairs of generated modules: of a key, and of its value."""
+    """`kinds` are the pairs of generated modules: of a key, and of its value.
 
-    __slots__ = ("_by_type", "_by_key")
+    `shortcuts` encode the usual form of frequent records at once, by the type of their keys; None
+    is their answer to any other form.
+    """
 
-    def __init__(self, kinds: Iterable[tuple[ModuleType, ModuleType]]) -> None:
+    __slots__ = ("_by_type", "_by_key", "_shortcuts")
+
+    def __init__(
+        self,
+        kinds: Iterable[tuple[ModuleType, ModuleType]],
+        shortcuts: Mapping[type[Any], Shortcut] | None = None,
+    ) -> None:
+        self._shortcuts = dict(shortcuts or {})
         self._by_type: dict[int, tuple[Any, Any]] = {}
         self._by_key: dict[type[Any], tuple[bytes, Any, Any]] = {}
         for keys, values in kinds:
@@ -38,8 +51,14 @@ class RecordCodec:
             key_type = getattr(keys, keys.NAME)
             self._by_key[key_type] = prefix, keys.ENCODE[KEY_VERSION], values.ENCODE
 
-    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        prefix, encode_key, encode_value = self._by_key[type(record.key)]
+    def encode(self, record: Record) -> Encoded:
+        kind = type(record.key)
+        shortcut = self._shortcuts.get(kind)
+        if shortcut is not None:
+            encoded = shortcut(record)
+            if encoded is not None:
+                return encoded
+        prefix, encode_key, encode_value = self._by_key[kind]
         pieces = [prefix]
         encode_key(record.key, pieces.append)
         key = b"".join(pieces)

@@ -178,6 +178,8 @@ class PartitionLog(SegmentedLog):
         may be gaps: compaction leaves them). Nothing is appended if one of them is wrong. Answers
         the new end offset.
         """
+        if len(records) < COPY_BELOW and self._append_one_as_is(records):
+            return self.end_offset
         batches = append_rules.batches_that_continue(records, self.end_offset)
 
         def in_buffer(batch: Header) -> memoryview:
@@ -209,6 +211,48 @@ class PartitionLog(SegmentedLog):
         if self.end_offset - self.recovery_point >= self.settings.flush_messages:
             self._flush_soon()
         return self.end_offset
+
+    def _append_one_as_is(self, records: memoryview) -> bool:
+        """The usual case in a third of the time: one small batch of no producer that goes on just
+        where the log ends. False, and nothing has changed: look closer."""
+        size = len(records)
+        if size < HEADER_SIZE:
+            return False
+        (
+            base_offset, length, epoch, magic, crc, _, last_delta, _, timestamp, producer_id, *_,
+        ) = _unpack_header(records)  # fmt: skip
+        segment, settings = self.active, self.settings
+        last_offset = base_offset + last_delta
+        if (
+            length + LENGTH_OVERHEAD != size
+            or magic != MAGIC
+            or base_offset != self.end_offset
+            or last_delta < 0
+            or producer_id >= 0
+            or epoch != self.epochs.latest
+            or not segment.size
+            or segment.size + size > settings.segment_bytes
+            or timestamp - segment.ages_from > settings.segment_ms
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or segment.index_is_full
+            or segment.bytes_since_index > settings.index_interval_bytes
+            or last_offset + 1 - self.recovery_point >= settings.flush_messages
+            or crc32c(records[ATTRIBUTES_AT:]) != crc
+        ):
+            return False
+        if not segment.pending:
+            self._unwritten.append(self)
+        segment.pending.append(records.tobytes())
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.offset_of_max_timestamp = last_offset
+        self._recent[base_offset] = segment.size
+        if len(self._recent) > RECENT_BATCHES:
+            self._older, self._recent = self._recent, {}
+        segment.bytes_since_index += size
+        segment.size += size
+        self.end_offset = last_offset + 1
+        return True
 
     def append_marker(
         self,

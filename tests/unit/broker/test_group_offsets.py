@@ -6,14 +6,18 @@ from headrace.coordination.group import offset_rules, records
 from headrace.coordination.shard import Decision
 from headrace.protocol import control_records, record_batch
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import (
     delete_topics,
     list_groups,
     offset_commit,
+    offset_commit_key,
+    offset_commit_value,
     offset_delete,
     offset_fetch,
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.server.real_disk import RealFile
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
 
@@ -186,17 +190,45 @@ def test_offsets_of_a_deleted_topic_are_forgotten(bench, tmp_path):
     assert GroupBench(tmp_path / "data").committed("g", "orders") == -1
 
 
-def test_a_full_disk_refuses_and_the_place_stays(bench, monkeypatch):
+def no_space(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("size", [10, 4_000])
+def test_a_full_disk_refuses_and_the_place_stays(bench, monkeypatch, size):
     bench.commit("g", "orders", 5)
+    leader = bench.node.broker.groups.shard_of("g").journal.leader
+    end = leader.high_watermark
+    with monkeypatch.context() as full:
+        full.setattr(RealFile, "append", no_space)
+        if size < 2048:  # gathered: the refusal comes at the end of the turn, before any reply
+            with pytest.raises(AssertionError):
+                bench.commit("g", "orders", 6, metadata="x" * size)
+        else:
+            code = bench.commit("g", "orders", 6, metadata="x" * size)
+            assert code == E.NOT_COORDINATOR
+    assert leader.high_watermark == leader.log.end_offset == end
+    assert bench.committed("g", "orders") == 5
+    assert bench.commit("g", "orders", 7) == E.NONE
 
-    def full(*_, **__):
-        raise OSError(28, "no space left on device")
 
-    shard = bench.node.broker.groups.shard_of("g")
-    log = shard.journal.leader.log
-    with monkeypatch.context() as patch:
-        patch.setattr(type(log), "_write_run", full)
-        assert bench.commit("g", "orders", 6) == E.NOT_COORDINATOR
+def test_a_commit_that_a_later_one_loses_in_the_same_turn_is_not_answered(bench, monkeypatch):
+    """The large one has the gathered ones written first, and the disk refuses those."""
+    bench.commit("g", "orders", 5)
+    session, later = bench.connect(), bench.connect()
+    node = bench.node
+    for on, note in ((session, "small"), (later, "x" * 4_000)):
+        part = offset_commit.OffsetCommitRequestPartition(0, 6, -1, note)
+        request = offset_commit.OffsetCommitRequest(
+            "g", topics=[offset_commit.OffsetCommitRequestTopic("orders", bytes(16), [part])]
+        )
+        data = bytearray(b"".join(map(bytes, encode_request(offset_commit, 9, 7, "", request))))
+        if on is later:
+            monkeypatch.setattr(RealFile, "append", no_space)
+        node.dispatch.feed(on, memoryview(data), len(data))
+    assert not node.end_turn(), "what was promised to the first must not leave"
+    monkeypatch.undo()
+    node.dispatch.forget(session)
     assert bench.committed("g", "orders") == 5
     assert bench.commit("g", "orders", 7) == E.NONE
 
@@ -234,3 +266,15 @@ def stable(bench, group):
     answer = bench.ask(offset_fetch, request, version=9)
     assert answer != PARKED
     return answer.groups[0].topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("note", ["", "a note", "ü" * 63, "ü" * 64])
+@pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16))])
+def test_the_shortcut_of_the_codec_writes_what_the_generated_codec_writes(note, topic_id):
+    value = OffsetCommitValue(7, 3, note, 1_700_000_000_000, -1, topic_id)
+    record = records.committed_offset("gruppe", "orders", 2, value)
+    key, encoded = [b"\0\1"], [b"\0\4"]
+    offset_commit_key.ENCODE[0](record.key, key.append)
+    offset_commit_value.ENCODE[4](value, encoded.append)
+    assert records.CODEC.encode(record) == (b"".join(key), b"".join(encoded))
+    assert records.CODEC.decode(*records.CODEC.encode(record)) == record

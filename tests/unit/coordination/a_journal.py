@@ -24,6 +24,7 @@ class MemoryJournal:
         assert header.base_offset == self.end_offset
         assert record_batch.crc_is_right(batch)
         self.batches.append(batch)
+        return header.last_offset + 1
 
     def read(self, offset):
         for batch in self.batches:

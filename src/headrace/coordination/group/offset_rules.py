@@ -68,11 +68,11 @@ def require_may_commit(
     now: Now,
 ) -> None:
     """Refuses whoever is not, or no longer, a member; commits of members keep their session."""
+    if generation < 0 and group_id not in machine.groups:
+        return
     group = machine.find(group_id)
     if group is None:
-        if generation >= 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if generation < 0 and not group.members:
         return
     if isinstance(group, ConsumerGroup):

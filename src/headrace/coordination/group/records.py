@@ -6,7 +6,9 @@ on with them. Kinds of share and streams groups are passed over.
 
 from __future__ import annotations
 
-from headrace.coordination.records import Record, RecordCodec
+from struct import Struct
+
+from headrace.coordination.records import Encoded, Record, RecordCodec
 from headrace.protocol.messages import (
     consumer_group_current_member_assignment_key,
     consumer_group_current_member_assignment_value,
@@ -33,6 +35,38 @@ from headrace.protocol.messages.group_metadata_key import GroupMetadataKey
 from headrace.protocol.messages.group_metadata_value import GroupMetadataValue
 from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.protocol.primitives import ZERO_ID
+
+# Version 1 of a committed offset is the only one that has room for a time to forget it.
+OFFSET_WITH_EXPIRY = 1
+OFFSET = 4  # with the topic's id
+GROUP_METADATA = 3
+
+_SHORT = 127  # bytes of a string whose length, and one more, takes one byte as a varint
+_two_shorts = Struct(">hh").pack
+_short = Struct(">h").pack
+_int = Struct(">i").pack
+_offset_head = Struct(">hqiB").pack  # version, offset, leader epoch, length of the note and one
+_offset_tail = Struct(">qBBB16s").pack  # time; one tag, number 0, 16 bytes: the topic's id
+_OFFSET_KEY = offset_commit_key.API_KEY
+
+
+def _encode_offset(record: Record) -> Encoded | None:
+    """A committed offset as the generated codecs write it, in a third of their time."""
+    key, value, version = record
+    if version != OFFSET or value is None or value.topic_id == ZERO_ID:
+        return None
+    group, topic, note = key.group.encode(), key.topic.encode(), value.metadata.encode()
+    length = len(note) + 1
+    if length > _SHORT:
+        return None
+    return (
+        _two_shorts(_OFFSET_KEY, len(group)) + group + _short(len(topic)) + topic
+        + _int(key.partition),
+        _offset_head(OFFSET, value.offset, value.leader_epoch, length) + note
+        + _offset_tail(value.commit_timestamp, 1, 0, 16, value.topic_id),
+    )  # fmt: skip
+
 
 CODEC = RecordCodec(
     [
@@ -55,13 +89,9 @@ CODEC = RecordCodec(
             consumer_group_current_member_assignment_value,
         ),
         (consumer_group_regular_expression_key, consumer_group_regular_expression_value),
-    ]
+    ],
+    shortcuts={OffsetCommitKey: _encode_offset},
 )
-
-# Version 1 of a committed offset is the only one that has room for a time to forget it.
-OFFSET_WITH_EXPIRY = 1
-OFFSET = 4  # with the topic's id
-GROUP_METADATA = 3
 
 
 def committed_offset(group: str, topic: str, partition: int, value: OffsetCommitValue) -> Record:
