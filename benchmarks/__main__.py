@@ -26,7 +26,6 @@ from . import (
 )
 from .benchmark import Benchmark, Run
 from .brokers import fresh_target
-from .first_touch import touch_free_memory
 from .processes import describe_machine, raise_open_file_limit
 from .results import APACHE, HEADRACE, Report, rich_table
 
@@ -100,9 +99,6 @@ def main() -> None:
         "loads": "quick" if given.quick else "full",
         "cores": "client alone on core 0" if given.pin else "shared freely",
     }
-    if not given.quick:
-        with console.status("touching the machine's free memory"):
-            settings["free memory"] = touch_free_memory()
     report = Report(describe_machine(), date.today().isoformat(), settings)
     for name in given.names or BENCHMARKS:
         benchmark = BENCHMARKS[name]

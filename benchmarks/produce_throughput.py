@@ -2,8 +2,8 @@
 
 Four producers with a partition each, acks=all, five requests in flight, records of 1,000 bytes,
 no compression: once in batches of 16 KiB (the Java client's default), once of 256 KiB. The amount
-is fixed, and what the warm-up left unwritten is synced before, so that the kernel neither writes
-back nor throttles meanwhile.
+is fixed; what the warm-up left unwritten is synced before, so that the kernel neither writes back
+nor throttles meanwhile, and the memory it will fill is touched before (`first_touch.py`).
 Warm-up: the same load until its cost is steady (`warm_up.py`), at most 1.5 GB.
 """
 
@@ -13,6 +13,7 @@ import os
 
 from .benchmark import Benchmark, Run
 from .brokers import Broker
+from .first_touch import touch_memory
 from .load import ProduceLoad, Usage, measured
 from .results import Better, Goal, Row, Samples
 from .warm_up import LIMIT_S, until_steady
@@ -46,6 +47,7 @@ def take(run: Run, broker: Broker, topic: str, records: int) -> tuple[float, Usa
     )
     os.sync()
     requests = int(run.amount(1000e6, 200e6) / load.frame_size / PRODUCERS) * PRODUCERS
+    touch_memory(1.5 * requests * load.frame_size)
     usage = measured(broker, lambda: load.run(requests=requests))
     load.close()
     return requests * load.frame_size / 1e6, usage
