@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: measure both brokers in turn and print rows with ratios."""
+"""`python -m benchmarks [NAME ...]`: measure systems in turn and print rows with ratios."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from . import (
     big_start,
     compaction,
     connections_idle,
+    delay_messages,
     end_to_end,
     fetch_throughput,
     group_balance,
@@ -27,7 +28,7 @@ from . import (
 from .benchmark import Benchmark, Run
 from .brokers import fresh_target
 from .processes import describe_machine, raise_open_file_limit
-from .results import APACHE, HEADRACE, Report, rich_table
+from .results import TITLES, Report, rich_table
 
 BENCHMARKS: dict[str, Benchmark] = {
     "produce_throughput": produce_throughput.BENCHMARK,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle_groups": idle_groups.BENCHMARK,
     "compaction": compaction.BENCHMARK,
     "big_start": big_start.BENCHMARK,
+    "delay_messages": delay_messages.BENCHMARK,
 }
 
 
@@ -52,7 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each benchmark (default: its own)")
     parser.add_argument("--quick", action="store_true", help="small loads: does it work at all?")
     parser.add_argument("--large", action="store_true", help="compaction of 1 GB, not 250 MB")
-    parser.add_argument("--only", choices=(APACHE, HEADRACE), help="one broker alone")
+    parser.add_argument("--only", choices=sorted(TITLES), help="one system alone")
     parser.add_argument("--pin", action="store_true", help="the client alone on core 0")
     parser.add_argument("--folder", type=Path, help="where data folders are made and removed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every sample")
@@ -76,8 +78,8 @@ def measure(
     broker_cores = set(range(1, os.cpu_count() or 1)) if given.pin else set()
     for number in range(given.rounds or benchmark.rounds):
         # The order changes each round, so that a drift of the machine favours neither.
-        order = (APACHE, HEADRACE) if number % 2 == 0 else (HEADRACE, APACHE)
-        for name in order if given.only is None else (given.only,):
+        order = benchmark.systems if number % 2 == 0 else benchmark.systems[::-1]
+        for name in (name for name in order if given.only in (None, name)):
             with (
                 console.status(f"{benchmark.title}: round {number + 1}, {name}"),
                 fresh_target(name, given.folder, broker_cores) as target,

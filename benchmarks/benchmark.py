@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .brokers import Target
 from .load import Usage
-from .results import Row, Samples
+from .results import APACHE, HEADRACE, Row, Samples
 
 # Work of others above this share of the machine makes a sample worth little; it is reported.
 NOISE_SHARE = 0.05
@@ -50,3 +50,9 @@ class Benchmark:
     rows: tuple[Row, ...]
     measure: Callable[[Run], Samples]
     rounds: int = 3
+    systems: tuple[str, ...] = (APACHE, HEADRACE)  # measured in turn
+    rivals: tuple[str, ...] = (APACHE,)  # the ratio is Headrace / the best of them
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            row.systems, row.rivals = self.systems, self.rivals

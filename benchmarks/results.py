@@ -1,7 +1,8 @@
 """Rows, their goals, and how they are told: a table, Markdown, JSON.
 
-A row keeps every sample of both brokers; what is shown is the median, the smallest and the largest
-one, and the ratio of the medians against the goal. A goal that is missed is shown as missed.
+A row keeps every sample of each system; what is shown is the median, the smallest and the largest
+one, and the ratio of the medians against the goal: Headrace / the best of its rivals, which is
+Apache Kafka where a benchmark names no others. A goal that is missed is shown as missed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any
 from rich.table import Table
 
 APACHE, HEADRACE = "apache", "headrace"
-TITLES = {APACHE: "Apache Kafka 4.3.1", HEADRACE: "Headrace"}
+ROCKETMQ, NATS, APACHE_SERVICE = "rocketmq", "nats", "service-on-apache"
+TITLES = {
+    APACHE: "Apache Kafka 4.3.1",
+    HEADRACE: "Headrace",
+    ROCKETMQ: "RocketMQ 5.4.0",
+    NATS: "NATS 2.15.2",
+    APACHE_SERVICE: "our service on Apache Kafka 4.3.1",
+}
 Samples = dict[str, list[float]]  # by the row's key
 
 MARKDOWN_BEGIN, MARKDOWN_END = "<!-- results begin -->", "<!-- results end -->"
@@ -29,7 +37,7 @@ class Better(Enum):
 
 @dataclass(slots=True)
 class Goal:
-    """A bound on Headrace / Apache, on Headrace alone, or on both; `None` bounds nothing."""
+    """A bound on Headrace / rival, on Headrace alone, or on both; `None` bounds nothing."""
 
     better: Better
     ratio: float | None = None
@@ -61,15 +69,22 @@ class Row:
     title: str
     unit: str
     goal: Goal | None = None
-    samples: Samples = field(default_factory=dict)  # by broker
+    samples: Samples = field(default_factory=dict)  # by system
+    better: Better = Better.LESS  # which rival is the best; a goal says so itself
+    systems: tuple[str, ...] = (APACHE, HEADRACE)  # the columns
+    rivals: tuple[str, ...] = (APACHE,)  # whom the ratio compares with
 
     def median(self, broker: str) -> float | None:
         values = self.samples.get(broker)
         return median(values) if values else None
 
     def ratio(self) -> float | None:
-        ours, theirs = self.median(HEADRACE), self.median(APACHE)
-        return None if ours is None or not theirs else ours / theirs
+        ours = self.median(HEADRACE)
+        medians = [value for rival in self.rivals if (value := self.median(rival))]
+        if ours is None or not medians:
+            return None
+        better = self.goal.better if self.goal else self.better
+        return ours / (min(medians) if better is Better.LESS else max(medians))
 
     def verdict(self) -> bool | None:
         ours = self.median(HEADRACE)
@@ -84,12 +99,11 @@ class Row:
             text if len(values) == 1 else f"{text} ({number(min(values))} .. {number(max(values))})"
         )
 
-    def cells(self) -> tuple[str, str, str, str, str, str]:
+    def cells(self) -> tuple[str, ...]:
         ratio = self.ratio()
         return (
             f"{self.title}, {self.unit}",
-            self.cell(APACHE),
-            self.cell(HEADRACE),
+            *(self.cell(system) for system in self.systems),
             "-" if ratio is None else f"{ratio:.2f}x" if ratio >= 0.1 else f"{ratio:.3f}x",
             self.goal.text(self.unit) if self.goal else "",
             {True: "met", False: "missed", None: ""}[self.verdict()],
@@ -109,13 +123,16 @@ def number(value: float) -> str:
     )
 
 
-HEADINGS = ("row", TITLES[APACHE], TITLES[HEADRACE], "ratio", "goal", "verdict")
+def headings(rows: list[Row]) -> tuple[str, ...]:
+    return ("row", *(TITLES[name] for name in rows[0].systems), "ratio", "goal", "verdict")
 
 
 def rich_table(title: str, rows: list[Row]) -> Table:
     table = Table(title=title, title_justify="left")
-    for index, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if index in (1, 2, 3) else "left")
+    columns = headings(rows)
+    for index, heading in enumerate(columns):
+        is_number = 0 < index < len(columns) - 2
+        table.add_column(heading, justify="right" if is_number else "left")
     for row in rows:
         style = {True: "green", False: "red", None: ""}[row.verdict()]
         table.add_row(*row.cells(), style=style)
@@ -141,8 +158,8 @@ class Report:
             lines += [
                 f"### {title}",
                 "",
-                "| " + " | ".join(HEADINGS) + " |",
-                "|---|--:|--:|--:|---|---|",
+                "| " + " | ".join(headings(rows)) + " |",
+                "|---|" + "--:|" * (len(rows[0].systems) + 1) + "---|---|",
             ]
             lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
             lines.append("")

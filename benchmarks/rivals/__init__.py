@@ -1,0 +1,1 @@
+"""Systems that deliver messages later, each as processes behind the same few verbs."""
