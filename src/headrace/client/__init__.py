@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from headrace.client.admin import Admin as Admin
     from headrace.client.async_consumer import AsyncConsumer as AsyncConsumer
     from headrace.client.async_producer import AsyncProducer as AsyncProducer
+    from headrace.client.cancelling import Cancelled as Cancelled
+    from headrace.client.cancelling import NoOutcome as NoOutcome
     from headrace.client.connection import Connection as Connection
     from headrace.client.consumer import Consumer as Consumer
+    from headrace.client.delay_instances import NoDelayService as NoDelayService
     from headrace.client.delay_registry import NotDelayed as NotDelayed
     from headrace.client.delivery import Delivery as Delivery
     from headrace.client.errors import BufferFull as BufferFull
@@ -56,7 +59,9 @@ PUBLIC = {
     "Connection": "connection",
     "Consumer": "consumer",
     "Delivery": "delivery",
+    "NoDelayService": "delay_instances",
     "NotDelayed": "delay_registry",
+    **dict.fromkeys(("Cancelled", "NoOutcome"), "cancelling"),
     "ProducerInterceptor": "interceptors",
     "RoundRobin": "partitioners",
     "Sticky": "partitioners",

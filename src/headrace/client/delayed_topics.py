@@ -1,4 +1,4 @@
-"""Which topics take delayed messages: enable one, disable it, list them.
+"""Which topics take delayed messages: enable one, disable it, list them, cancel with an answer.
 
 To enable `orders` is to make its companion `orders.delay` and the topics beside it, and to write
 the pair into the registry, a compacted topic that the delay service follows. Every step may be
@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError
 
+from headrace.client.cancelling import Cancelled, cancel_and_wait
 from headrace.client.connection import Connection
+from headrace.client.delay_instances import DelayInstances
 from headrace.client.delay_registry import not_delayed, registrations
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.topics import TopicDescription, Topics
@@ -81,6 +83,26 @@ class DelayedTopics:
         pair = self.require(topic)
         self._register(pair.key, None)
         return pair
+
+    def cancel(
+        self,
+        topic: str,
+        id: str,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Cancelled:
+        """Call off a delayed message, and wait for the outcome."""
+        patience_s = self.connection.timeout_s if timeout_s is None else timeout_s
+        return cancel_and_wait(
+            self.connection, topic, id, key=key, partition=partition, timeout_s=patience_s
+        )
+
+    @property
+    def instances(self) -> DelayInstances:
+        """Who delivers, and what waits."""
+        return DelayInstances(self.connection)
 
     def _make_companion(self, topics: Topics, target: TopicDescription) -> None:
         name = delay_topics.companion_of(target.name)

@@ -1,7 +1,7 @@
 """The delay service's window: read-only JSON over HTTP, for the command line, Prometheus and eyes.
 
-`/health`, `/stats`, `/metrics`, `/pending?topic=&partition=&id=&key=&from=&to=&limit=&after=` and
-`/pending/TOPIC/PARTITION/OFFSET` (one, with its value and headers). Nothing can be changed here:
+`/health`, `/stats`, `/metrics`, and
+`/pending?topic=&partition=&id=&key=&from=&to=&values=&limit=&after=`. Nothing can be changed here:
 cancelling and rescheduling are records like any other. It listens on loopback and answers only to
 loopback names, so that a web page cannot read it through a name of its own (DNS rebinding). When
 the port is taken the next free one is used. Every answer is bounded; so are threads and waits.
@@ -65,6 +65,7 @@ class Search:
     key: bytes | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    values: bool = False  # with values and headers
     limit: int = PAGE
     after: Cursor | None = None
 
@@ -72,7 +73,7 @@ class Search:
 class Queries(Protocol):
     """What the service shows of itself. Called from this module's threads, not from its loop.
 
-    Rows and answers are plain JSON values; bytes that are no UTF-8 come as `NAME_base64`.
+    Answers are plain JSON values; bytes that are no UTF-8 come as `NAME_base64`.
     """
 
     def health(self) -> Mapping[str, Any]:
@@ -83,10 +84,6 @@ class Queries(Protocol):
 
     def pending(self, search: Search) -> Mapping[str, Any]:
         """`{"rows": [...], "next": cursor or null}`, in the order of `Cursor`."""
-        ...
-
-    def one(self, topic: str, partition: int, offset: int) -> Mapping[str, Any] | None:
-        """One pending record with its value and headers."""
         ...
 
     def metrics(self) -> str:
@@ -187,11 +184,6 @@ class _Asked(BaseHTTPRequestHandler):
                 return 200, PROMETHEUS_TEXT, queries.metrics().encode()
             case ["pending"]:
                 return 200, JSON_TEXT, _json(queries.pending(search_of(asked.query)))
-            case ["pending", topic, partition, offset]:
-                one = queries.one(topic, _number(partition), _number(offset))
-                if one is None:
-                    raise _Refused(NOT_FOUND, "Nothing is pending there.")
-                return 200, JSON_TEXT, _json(one)
         raise _Refused(NOT_FOUND, "There are /health, /stats, /metrics and /pending.")
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -219,6 +211,8 @@ def search_of(query: str) -> Search:
                 setattr(search, name, _number(text))
             case "from" | "to":
                 setattr(search, f"{name}_ms", _number(text))
+            case "values":
+                search.values = text not in ("", "0", "false")
             case "key":
                 search.key = text.encode()
             case "key_base64":

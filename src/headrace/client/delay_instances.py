@@ -1,0 +1,151 @@
+"""The running instances of the delay service: found through their group, asked over HTTP.
+
+Each instance tells its address in its client id (`headrace-delay@127.0.0.1:9095`) and owns some
+partitions. A question goes to all of them, and their answers are put together: what is pending, by
+due time; how they fare. The window listens on loopback, so questions are asked on the machine where
+an instance runs. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.groups import Groups, Member, NoSuchGroup
+from headrace.contract.delay_topics import GROUP
+
+LARGEST_ANSWER_BYTES = 256 << 20
+CLIENT_ID_PREFIX = f"{GROUP}@"
+
+
+class NoDelayService(ClientError):
+    """No instance runs, or none can be asked from here."""
+
+
+@dataclass(slots=True)
+class Instance:
+    name: str
+    machine: str  # where it is connected from, as the broker sees it
+    address: str | None  # of its window; None if it has none
+
+
+@dataclass(slots=True)
+class Page:
+    """Pending messages by due time, as JSON objects; `next` goes on after them."""
+
+    rows: list[dict[str, Any]]
+    next: str | None
+
+
+class DelayInstances:
+    """The instances that serve the cluster at `connection`."""
+
+    def __init__(self, connection: Connection, group: str = GROUP) -> None:
+        self.connection = connection
+        self.group = group
+
+    def all(self) -> list[Instance]:
+        try:
+            [found] = Groups(self.connection).describe([self.group])
+        except NoSuchGroup:
+            return []
+        return sorted((_instance(member) for member in found.members), key=lambda one: one.name)
+
+    def require(self) -> list[Instance]:
+        """All of them, at least one."""
+        running = self.all()
+        if not running:
+            raise NoDelayService(
+                f"No delay service runs for the cluster at {self.connection.bootstrap}. "
+                "`headrace start` brings its own; for another cluster run `headrace delay serve`."
+            )
+        return running
+
+    def stats(self) -> list[dict[str, Any]]:
+        """What each instance tells of itself."""
+        return [self.ask(instance, "/stats") for instance in self.require()]
+
+    def pending(self, *, limit: int, **wanted: str | int | None) -> Page:
+        """What waits: `topic`, `partition`, `id`, `key`, `from`, `to`, `values`, `after`."""
+        given = {name: value for name, value in wanted.items() if value is not None}
+        query = "/pending?" + urlencode({**given, "limit": limit})
+        return together([self.ask(instance, query) for instance in self.require()], limit)
+
+    def ask(self, instance: Instance, path: str) -> dict[str, Any]:
+        if instance.address is None:
+            raise NoDelayService(f"Instance {instance.name} has no window to ask at.")
+        try:
+            status, answer = _get(instance.address, path, self.connection.timeout_s)
+        except (OSError, http.client.HTTPException, ValueError) as failure:
+            raise NoDelayService(
+                f"Instance {instance.name} of the delay service does not answer at "
+                f"{instance.address}: that address is on the machine where it runs "
+                f"({instance.machine}), so ask there. ({failure})"
+            ) from failure
+        if status != http.client.OK:
+            said = answer.get("error", f"status {status}")
+            raise ClientError(f"Instance {instance.name} of the delay service says: {said}")
+        return answer
+
+
+def _instance(member: Member) -> Instance:
+    prefixed = member.client_id.startswith(CLIENT_ID_PREFIX)
+    return Instance(
+        member.instance_id or member.id,
+        member.host.lstrip("/"),
+        member.client_id.removeprefix(CLIENT_ID_PREFIX) if prefixed else None,
+    )
+
+
+def _get(address: str, path: str, timeout_s: float) -> tuple[int, dict[str, Any]]:
+    """Directly: no proxy of the environment stands between us and loopback."""
+    asked = http.client.HTTPConnection(address, timeout=timeout_s)
+    try:
+        asked.request("GET", path)
+        answer = asked.getresponse()
+        body = answer.read(LARGEST_ANSWER_BYTES + 1)
+    finally:
+        asked.close()
+    if len(body) > LARGEST_ANSWER_BYTES:
+        raise ValueError("the answer is too large; ask for less with --limit")
+    said = json.loads(body)
+    if not isinstance(said, dict):
+        raise ValueError("what answers there is no delay service")
+    return answer.status, said
+
+
+Place = tuple[int, str, int, int]  # due_ms, topic, partition, offset
+
+
+def together(pages: list[Mapping[str, Any]], limit: int) -> Page:
+    """Pages of several instances as one, in order, without a gap.
+
+    An instance that has more was seen only as far as its `next`; what others have behind that comes
+    with the next page.
+    """
+    ends = [_place_in(page["next"]) for page in pages if page["next"] is not None]
+    rows = sorted((row for page in pages for row in page["rows"]), key=_place_of)
+    if ends:
+        rows = [row for row in rows if _place_of(row) <= min(ends)]
+    if len(rows) > limit:
+        return Page(rows[:limit], _text(_place_of(rows[limit - 1])))
+    return Page(rows, _text(min(ends)) if ends else None)
+
+
+def _place_of(row: Mapping[str, Any]) -> Place:
+    return row["due_ms"], row["topic"], row["partition"], row["offset"]
+
+
+def _place_in(text: str) -> Place:
+    due_ms, topic, partition, offset = text.split("/")
+    return int(due_ms), topic, int(partition), int(offset)
+
+
+def _text(place: Place) -> str:
+    return "/".join(map(str, place))
