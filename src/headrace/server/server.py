@@ -34,6 +34,7 @@ from headrace.server.settings import CannotStart, Settings
 from headrace.serving.session import Session
 
 if TYPE_CHECKING:
+    from headrace.server.delay_process import DelayProcess
     from headrace.server.metrics_endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Server:
             lambda image: self.door.change_limits(limits_of(self.node.broker.values, descriptors))
         )
         self.metrics: MetricsEndpoint | None = None
+        self.delay: DelayProcess | None = None
         self._stop_asked = False
 
     def _open_node(self, descriptors: int) -> Node:
@@ -130,6 +132,19 @@ class Server:
             gc.set_threshold(*GC_THRESHOLDS)
         self.door.open()
 
+    def start_services(self) -> None:
+        """What runs beside a node in a process of its own, from when it is needed."""
+        if self.settings.values["headrace.delay.service"] == "off":
+            return
+        from headrace.server.delay_process import DelayProcess, delay_command
+
+        settings = self.settings
+        self.delay = DelayProcess(
+            self.loop, lambda: delay_command(self.address, settings.log_dir, settings.node_id)
+        )
+        self.node.controller.on_committed.append(self.delay.image_changed)
+        self.delay.image_changed(self.node.controller.committed_image)
+
     def _serve_metrics(self, host: str, port: int) -> None:
         from headrace.server.metrics_endpoint import MetricsEndpoint
 
@@ -165,6 +180,8 @@ class Server:
             dirty.clear()
 
     def _close(self) -> None:
+        if self.delay is not None:
+            self.delay.close()
         self.door.close()
         self.node.purgatory.answer_all()
         self.loop.finish_turn()

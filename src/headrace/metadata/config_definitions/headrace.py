@@ -9,6 +9,8 @@ from headrace.metadata.config_definitions.rows import one_of, string
 
 PAGE_CACHE = "page-cache"
 DISK = "disk"
+AUTO = "auto"
+OFF = "off"
 
 OWN: tuple[Definition, ...] = (
     string(
@@ -17,6 +19,13 @@ OWN: tuple[Definition, ...] = (
         one_of(PAGE_CACHE, DISK),
         "What an answer to acks=all promises: page-cache, as Kafka does, survives the end of the "
         "process; disk waits for a flush that many requests share and survives a power cut.",
+    ),
+    string(
+        "headrace.delay.service",
+        AUTO,
+        one_of(AUTO, OFF),
+        "Whether the node runs the delay service beside it: auto does once there is a delayed "
+        "topic; off leaves it to `headrace delay serve`.",
     ),
 )
 

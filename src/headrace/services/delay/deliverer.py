@@ -1,0 +1,219 @@
+"""The transactional producer: what is due and how far the group has come, in one transaction.
+
+`send` any number of records, then `commit` with the group's offsets. Three things can go wrong:
+`Aborted` (nothing became visible; begin anew), `Refused` (as well, because the cluster does not
+take certain records, which it names) and `Lost` (the producer is of no use any more, and whether
+the transaction was committed is known only after `open` of a new one). After each of them the
+truth is what the group has committed. Belongs to one thread. Knows nothing of due times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from headrace.client.connection import Connection, program_settings
+from headrace.client.errors import kafka_error
+
+log = logging.getLogger("headrace.delay")
+
+Header = tuple[str, bytes | None]
+
+# One call to librdkafka; it is made again as long as it may be.
+PATIENCE_S = 5.0
+# A transaction that is not ended by then is aborted by its coordinator.
+TRANSACTION_MS = 10_000
+LONGEST_INSISTENCE_S = 2 * TRANSACTION_MS / 1000
+# A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
+LARGEST_BATCH_BYTES = 900_000
+# Enough for one transaction; `send` waits when it is full.
+QUEUED_RECORDS = 100_000
+QUEUED_KIB = 256 * 1024
+# Back-to-back transactions meet CONCURRENT_TRANSACTIONS for a moment; the default of 100 ms showed
+# as the p99 of lateness.
+RETRY_MS = 2
+LONGEST_RETRY_MS = 50
+
+# What a topic says about a record, not about the moment.
+OF_THE_RECORD = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+
+
+class Aborted(Exception):
+    """Nothing of the transaction is visible."""
+
+
+class Refused(Aborted):
+    """The cluster does not take some of its records: (topic, partition, why) in order."""
+
+    def __init__(self, refusals: list[Refusal]) -> None:
+        super().__init__(refusals[0].why)
+        self.refusals = refusals
+
+
+class Lost(Exception):
+    """Fenced, or worse: make a new producer and ask the group how far it is."""
+
+
+class Refusal:
+    """One record that the cluster refused."""
+
+    __slots__ = ("code", "headers", "partition", "topic", "why")
+
+    def __init__(self, message: Message, error: KafkaError) -> None:
+        self.topic = str(message.topic())
+        self.partition = message.partition()
+        self.headers = message.headers()
+        self.code = error.code()
+        self.why = error.str()
+
+
+class Deliverer:
+    """One producer of one transactional id; `open` before the first transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        transactional_id: str,
+        *,
+        largest_batch_bytes: int = LARGEST_BATCH_BYTES,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.largest_batch_bytes = min(largest_batch_bytes, LARGEST_BATCH_BYTES)
+        self._refusals: list[Refusal] = []
+        settings = program_settings(
+            connection,
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "allow.auto.create.topics": False,
+                "linger.ms": 0,
+                "batch.size": self.largest_batch_bytes,
+                "batch.num.messages": 20_000,
+                # The topics' own limits decide, not this one.
+                "message.max.bytes": 1_000_000_000,
+                "queue.buffering.max.messages": QUEUED_RECORDS,
+                "queue.buffering.max.kbytes": QUEUED_KIB,
+                "retry.backoff.ms": RETRY_MS,
+                "retry.backoff.max.ms": LONGEST_RETRY_MS,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                # librdkafka 2.16 can hang in send_offsets_to_transaction after a re-bootstrap.
+                "metadata.recovery.strategy": "none",
+                # A report for each record would cost as much as sending it.
+                "delivery.report.only.error": True,
+            },
+        )
+        settings["on_delivery"] = self._reported
+        settings["error_cb"] = lambda _: None  # the calls themselves say what went wrong
+        self._producer = Producer(settings)
+        self._produce = self._producer.produce
+
+    def open(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Take over the transactional id: an open transaction of an earlier process is aborted."""
+        while True:
+            try:
+                self._producer.init_transactions(PATIENCE_S)
+                return
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if not error.retriable() or stopping():
+                    raise Lost(error.str()) from failure
+
+    def begin(self) -> None:
+        self._refusals.clear()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as failure:
+            raise Lost(kafka_error(failure).str()) from failure
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header],
+        timestamp_ms: int,
+    ) -> None:
+        while True:
+            try:
+                self._produce(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    headers=headers,  # type: ignore[arg-type]  # lists of str are lists of both
+                    timestamp=timestamp_ms,
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.005)
+            except KafkaException as failure:
+                raise self._ended(kafka_error(failure)) from failure
+
+    def commit(self, offsets: list[TopicPartition], group: Any) -> None:
+        """`group` is the consumer's group metadata: an older generation than the group's fails."""
+        producer = self._producer
+        self._insist(lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S))
+        self._insist(lambda: producer.commit_transaction(PATIENCE_S))
+
+    def abort(self) -> None:
+        """Of a transaction that this side does not want any more."""
+        self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
+
+    def close(self) -> None:
+        """Without a word to the cluster; `commit` or `abort` came before."""
+        self._producer.purge()
+        del self._produce, self._producer  # its threads end with it
+
+    # ---- what goes wrong
+
+    def _insist(self, call: Callable[[], object]) -> None:
+        try:
+            _insistently(call)
+        except KafkaException as failure:
+            raise self._ended(kafka_error(failure)) from failure
+
+    def _ended(self, error: KafkaError) -> Aborted | Lost:
+        """Abort if that is all it takes, and say what became of the transaction."""
+        if error.fatal() or not error.txn_requires_abort():
+            return Lost(f"{error.name()}: {error.str()}")
+        try:
+            _insistently(lambda: self._producer.abort_transaction(PATIENCE_S))
+        except KafkaException as worse:
+            return Lost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
+        refusals = [each for each in self._refusals if each.code in OF_THE_RECORD]
+        self._refusals.clear()
+        if refusals:
+            return Refused(refusals)
+        return Aborted(f"{error.name()}: {error.str()}")
+
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+            self._refusals.append(Refusal(message, error))
+
+
+def _insistently(call: Callable[[], object]) -> None:
+    """Again as long as librdkafka says that the same call may be made again."""
+    deadline = monotonic() + LONGEST_INSISTENCE_S
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as failure:
+            if not kafka_error(failure).retriable() or monotonic() > deadline:
+                raise

@@ -1,0 +1,139 @@
+"""The far topic: read for partitions whose store is lost, and the intake freed after a move to it.
+
+Reading goes to the end as it was, open transactions included, when the group's offset was known; it
+takes some records per call, so that other partitions flow meanwhile. Of each key the last record
+counts. Deleting records of the intake is asked for and not waited for: what is not deleted now goes
+with the next move.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Any
+from zlib import crc32
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headrace.client.connection import Connection, made, program_settings
+from headrace.client.errors import kafka_error
+from headrace.contract.delay_topics import FAR
+from headrace.services.delay.far_records import place_of
+from headrace.services.delay.intake import RECONNECT, Place
+
+log = logging.getLogger("headrace.delay")
+
+ANSWER_WITHIN_S = 10.0
+RECORDS_PER_CALL = 5_000
+
+Headers = list[tuple[str, bytes | None]]
+FarRow = tuple[bytes, bytes, Headers]
+
+
+def far_partition(place: Place, partitions: int) -> int:
+    """All records of one place lie in one partition of the far topic."""
+    return crc32(f"{place[0]}/{place[1]}".encode()) % partitions
+
+
+class FarReader:
+    """The far topic from its beginning to its end, for some places."""
+
+    def __init__(self, connection: Connection, places: set[Place]) -> None:
+        self.places = places
+        settings = program_settings(
+            connection,
+            {
+                "group.id": "headrace-delay-far",  # librdkafka wants one; it joins nothing
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 2,
+                **RECONNECT,
+            },
+        )
+        self._consumer = made(lambda: Consumer(settings))
+        self._live: dict[Place, dict[bytes, FarRow]] = {place: {} for place in places}
+        self._ends: dict[int, int] | None = None
+
+    def read(self) -> dict[Place, list[FarRow]] | None:
+        """Some more; the live records of each place once all are read."""
+        try:
+            if self._ends is None:
+                self._ends = self._find_ends()
+        except KafkaException as failure:
+            log.info("the far topic cannot be read yet: %s", kafka_error(failure).str())
+            return None
+        messages = self._consumer.consume(RECORDS_PER_CALL, 0) if self._ends else []
+        for message in messages:
+            key = message.key()
+            if message.error() is None and key is not None:
+                self._keep(key, message.value(), message.headers())  # type: ignore[arg-type]
+        if not self._is_read():
+            return None
+        self._consumer.close()
+        return {place: list(rows.values()) for place, rows in self._live.items()}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _find_ends(self) -> dict[int, int]:
+        known = self._consumer.list_topics(FAR, timeout=ANSWER_WITHIN_S).topics[FAR]
+        if known.error is not None:
+            return {}  # it was never made, so nothing is there
+        wanted = {far_partition(place, len(known.partitions)) for place in self.places}
+        ends = {}
+        for partition in known.partitions:
+            at = TopicPartition(FAR, partition)
+            start, end = self._consumer.get_watermark_offsets(at, timeout=ANSWER_WITHIN_S)
+            if end > start and (partition in wanted or len(known.partitions) > 1):
+                ends[partition] = end
+        self._consumer.assign([TopicPartition(FAR, p, OFFSET_BEGINNING) for p in ends])
+        return ends
+
+    def _keep(self, key: bytes, value: bytes | None, headers: Headers | None) -> None:
+        try:
+            topic, partition, _ = place_of(key)
+        except ValueError:
+            log.warning("the far topic has a record that is not ours: %r", key[:100])
+            return
+        rows = self._live.get((topic, partition))
+        if rows is None:
+            return
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = (key, value, headers or [])
+
+    def _is_read(self) -> bool:
+        assert self._ends is not None
+        if not self._ends:
+            return True
+        at = self._consumer.position([TopicPartition(FAR, p) for p in self._ends])
+        return all(each.offset >= self._ends[each.partition] for each in at)
+
+
+class Trimming:
+    """Frees the intake behind what was moved."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._asked: dict[Place, Future[Any]] = {}
+        self._wanted: dict[Place, int] = {}
+
+    def trim(self, place: Place, offset: int) -> None:
+        self._wanted[place] = offset
+
+    def look(self) -> None:
+        """Ask for what is wanted, one request per partition at a time."""
+        for place, future in list(self._asked.items()):
+            if future.done():
+                del self._asked[place]
+                error = future.exception()
+                if error is not None:
+                    log.warning("records of %s-%d cannot be deleted: %s", *place, error)
+        for place in [place for place in self._wanted if place not in self._asked]:
+            at = TopicPartition(*place, self._wanted.pop(place))
+            asked = self._admin.delete_records([at], request_timeout=ANSWER_WITHIN_S)
+            self._asked[place] = next(iter(asked.values()))

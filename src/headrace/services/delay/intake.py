@@ -1,0 +1,219 @@
+"""Reading the companions: which partitions are ours, and their records.
+
+Two clients of librdkafka, both used by the loop's thread alone. The member belongs to the group
+(static membership, classic protocol, so that a commit is fenced by the group's generation), keeps
+what it is given paused and reads nothing. The reader is in no group and reads each partition from
+where its state ends, which may be long before the group's offset, or again from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from headrace.client.connection import Connection, Setting, made, program_settings
+from headrace.services.delay.instructions import RecordFields
+
+log = logging.getLogger("headrace.delay")
+
+Place = tuple[str, int]  # companion, partition
+
+SESSION_MS = 10_000
+HEARTBEAT_MS = 1_000
+# New partitions of a companion are noticed by the member's own look at the metadata.
+METADATA_MS = 2_000
+# A partition that is added waits for the fetch that is under way.
+FETCH_WAIT_MS = 50
+FETCHED_RECORDS = 20_000
+FETCHED_KIB = 16 * 1024
+RECONNECT: dict[str, Setting] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "metadata.recovery.strategy": "none",  # see deliverer.py
+}
+
+
+class Member:
+    """The group's side. `poll` often; it calls `given` and `taken`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        instance: str,
+        *,
+        given: Callable[[list[Place]], None],
+        taken: Callable[[list[Place]], None],
+    ) -> None:
+        settings = program_settings(
+            connection,
+            {
+                "group.id": group,
+                "group.instance.id": instance,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+                "topic.metadata.refresh.interval.ms": METADATA_MS,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                **RECONNECT,
+            },
+        )
+        settings["error_cb"] = lambda _: None  # librdkafka's log has it
+        self._consumer = made(lambda: Consumer(settings))
+        self._given, self._taken = given, taken
+        self._followed: list[str] = []
+
+    def follow(self, companions: Iterable[str]) -> None:
+        wanted = sorted(companions)
+        if wanted == self._followed:
+            return
+        self._followed = wanted
+        if wanted:
+            self._consumer.subscribe(
+                wanted, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+            )
+        else:
+            self._consumer.unsubscribe()
+
+    def poll(self) -> None:
+        message = self._consumer.poll(0)
+        if message is not None and message.error() is not None:
+            error = message.error()
+            if error is not None and error.fatal():  # fenced by a namesake
+                raise Fenced(error.str())
+
+    def metadata(self) -> Any:
+        """What the group's coordinator checks a commit by."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
+        consumer.incremental_assign(places)
+        if places:
+            consumer.pause(places)
+        self._given([(each.topic, each.partition) for each in places])
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._taken([(each.topic, each.partition) for each in partitions])
+
+
+class Fenced(Exception):
+    """Another process has our instance name."""
+
+
+class Reader:
+    """The records' side."""
+
+    def __init__(self, connection: Connection) -> None:
+        settings = program_settings(
+            connection,
+            {
+                "group.id": "headrace-delay-reader",  # librdkafka wants one; it joins nothing
+                "partition.assignment.strategy": "cooperative-sticky",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                # A place that was deleted before us means that our state is not complete.
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+                "fetch.queue.backoff.ms": 2,
+                "queued.min.messages": FETCHED_RECORDS,
+                "queued.max.messages.kbytes": FETCHED_KIB,
+                **RECONNECT,
+            },
+        )
+        settings["error_cb"] = lambda _: None
+        self._consumer = made(lambda: Consumer(settings))
+        self._read: set[Place] = set()
+        self._paused: set[Place] = set()
+
+    def read(self, place: Place, offset: int) -> None:
+        """From there on, also if it is being read from elsewhere."""
+        self.leave(place)
+        self._consumer.incremental_assign([TopicPartition(*place, offset)])
+        self._read.add(place)
+
+    def leave(self, place: Place) -> None:
+        self._paused.discard(place)
+        if place in self._read:
+            self._read.discard(place)
+            self._consumer.incremental_unassign([TopicPartition(*place)])
+
+    def pause(self, place: Place) -> None:
+        if place in self._read and place not in self._paused:
+            self._paused.add(place)
+            self._consumer.pause([TopicPartition(*place)])
+
+    def resume(self, place: Place) -> None:
+        if place in self._paused:
+            self._paused.discard(place)
+            self._consumer.resume([TopicPartition(*place)])
+
+    def take(self, wait_s: float, most: int) -> Taken:
+        """What has arrived; waits until there is something, not until there is much.
+
+        `consume` would wait for `most` records or the whole time.
+        """
+        first = self._consumer.poll(wait_s)
+        taken = Taken()
+        if first is not None:
+            taken.add([first])
+            taken.add(self._consumer.consume(most - 1, 0))
+        return taken
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Taken:
+    """Records by partition, ends that were reached, and partitions that cannot be read on."""
+
+    __slots__ = ("count", "ends", "gone", "records")
+
+    def __init__(self) -> None:
+        self.records: dict[Place, list[RecordFields]] = {}
+        self.ends: dict[Place, int] = {}
+        self.gone: dict[Place, str] = {}
+        self.count = 0
+
+    def add(self, messages: list[Message]) -> None:
+        last: Place | None = None
+        append: Callable[[RecordFields], None]
+        for message in messages:
+            if message.error() is not None:
+                self._note(message)
+                continue
+            place: Place = (message.topic(), message.partition())  # type: ignore[assignment]
+            if place != last:
+                last = place
+                append = self.records.setdefault(place, []).append
+            self.count += 1
+            append(
+                (  # type: ignore[arg-type]
+                    message.offset(),
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    message.headers(),
+                )
+            )
+
+    def _note(self, message: Message) -> None:
+        error = message.error()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is None or topic is None or partition is None:
+            log.warning("reading: %s", error)
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.ends[topic, partition] = -1 if offset is None else offset
+        elif not error.retriable():
+            self.gone[topic, partition] = error.str()

@@ -1,0 +1,132 @@
+"""The delay service as a process: `headrace delay serve`, or the child of `headrace start`.
+
+Runs until SIGTERM, SIGINT or, as a child, until its parent is gone: its standard input is then
+closed. A second signal, or a stop that takes too long because no broker answers, ends it at once;
+that loses nothing, because the state is in topics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headrace.client.connection import Connection, connection
+from headrace.client.errors import ClientError
+from headrace.contract.delay_topics import GROUP
+from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
+from headrace.services.delay.intake import Fenced
+from headrace.services.delay.queries import DelayQueries
+from headrace.services.delay.service import DelayService
+
+log = logging.getLogger("headrace.delay")
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+LONGEST_STOP_S = 4.0
+# As for the node: with many live objects the collector's full passes show in the lateness.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def serve(
+    at: Connection,
+    *,
+    folder: Path,
+    group: str = GROUP,
+    instance: str | None = None,
+    admin_host: str = "127.0.0.1",
+    admin_port: int = DEFAULT_PORT,
+    end_with_parent: bool = False,
+) -> None:
+    """Until a signal; raises ClientError with a sentence if it cannot run."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("headrace.client.librdkafka").setLevel(logging.ERROR)
+    service = DelayService(at, folder=folder, group=group, instance=instance or default_instance())
+    admin = AdminHttp(DelayQueries(service.store, service.status), host=admin_host, port=admin_port)
+    service.client_id = f"{GROUP}@{admin.address}"
+    _stop_by_signal(service)
+    if end_with_parent:
+        _stop_with_parent(service)
+    log.info("instance %s of group %s; ask it at http://%s", service.instance, group, admin.address)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        service.run()
+    except Fenced as fenced:
+        raise ClientError(
+            f"Another process runs as instance {service.instance} of group {group}; give each one "
+            f"a name of its own with --instance. ({fenced})"
+        ) from fenced
+    finally:
+        admin.close()
+
+
+def default_instance() -> str:
+    """One per machine; a second one on it needs a name and a folder of its own."""
+    return socket.gethostname()
+
+
+def _stop_by_signal(service: DelayService) -> None:
+    def stop(number: int, frame: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+        _stop(service)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _stop_with_parent(service: DelayService) -> None:
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        _stop(service)
+
+    threading.Thread(target=wait, name="headrace-delay-parent", daemon=True).start()
+
+
+def _stop(service: DelayService) -> None:
+    service.stop()
+    last = threading.Timer(LONGEST_STOP_S, os._exit, (0,))
+    last.daemon = True
+    last.start()
+
+
+def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    parser = argparse.ArgumentParser(prog="python -m headrace.services.delay.main")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="where its store lies")
+    parser.add_argument("--group", default=GROUP)
+    parser.add_argument("--instance")
+    parser.add_argument("--admin-host", default="127.0.0.1")
+    parser.add_argument("--admin-port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--end-with-parent", action="store_true")
+    parser.add_argument("-X", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args(words)
+    overrides = dict(each.split("=", 1) for each in given.settings)
+    at = connection(bootstrap=given.bootstrap, overrides=overrides)
+    try:
+        serve(
+            at,
+            folder=given.folder,
+            group=given.group,
+            instance=given.instance,
+            admin_host=given.admin_host,
+            admin_port=given.admin_port,
+            end_with_parent=given.end_with_parent,
+        )
+    except ClientError as failure:
+        sys.stderr.write(f"{failure}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

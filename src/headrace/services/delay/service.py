@@ -1,0 +1,455 @@
+"""The delay service: one loop that reads companions, waits for due times and settles.
+
+    service = DelayService("localhost:9092", folder=Path("store"))
+    service.run()          # until stop() is called from another thread
+
+One thread does everything but watching topics, fencing and answering queries, so nothing here is
+locked. A turn: what the group gives and takes, records that arrived, answers about partitions that
+are being rebuilt, and one transaction for all partitions that have something to settle. What went
+wrong with a transaction decides what is kept: an aborted one is tried again from the same state,
+after a lost producer every partition starts from what is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, time_ns
+
+from confluent_kafka import TopicPartition
+
+from headrace.client.connection import Connection, Setting, connected
+from headrace.contract import headers as names
+from headrace.contract.delay_topics import GROUP
+from headrace.services.delay import queries, writing
+from headrace.services.delay.deliverer import Aborted, Deliverer, Lost, Refused
+from headrace.services.delay.far import FarReader, Trimming
+from headrace.services.delay.intake import Member, Place, Reader
+from headrace.services.delay.metrics import Counters
+from headrace.services.delay.progress import Progress, from_commit, to_metadata
+from headrace.services.delay.rebuilding import Answer, Fencing, Questions
+from headrace.services.delay.settlement import Settlement
+from headrace.services.delay.store import Store
+from headrace.services.delay.timeline import Limits, Timeline, resume
+from headrace.services.delay.topics import Catalog, Pair, Topics
+
+log = logging.getLogger("headrace.delay")
+
+# A moved clock, a stop and the group's wishes are seen after so long at the latest.
+LONGEST_WAIT_MS = 25
+# Transactions begin at most so often: below it they only cost the broker.
+SHORTEST_CADENCE_S = 0.005
+RECORDS_PER_TURN = 5_000
+# All partitions of one transaction together; each gets its share, so that none starves.
+RECORDS_PER_TRANSACTION = 20_000
+SMALLEST_SHARE = 200
+# After an abort, so that a cluster in trouble is not asked without pause.
+WAIT_AFTER_ABORT_S = 0.05
+
+
+def system_clock() -> int:
+    return time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Owned:
+    """One partition that the group has given us."""
+
+    place: Place
+    questions: Questions | None  # None: answered
+    answer: Answer | None = None
+    timeline: Timeline | None = None
+    loads_far: bool = False
+    ready_at: int = 0
+    problem: str | None = None
+    refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until it is settled
+
+
+class DelayService:
+    """Everything of one instance; `clock` gives wall time in ms and may be moved by tests.
+
+    `only` limits it to some targets, for a program that runs it for its own topics; such instances
+    need a group of their own.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Connection | None = None,
+        *,
+        folder: Path | str,
+        clock: Callable[[], int] = system_clock,
+        group: str = GROUP,
+        instance: str = "delay-1",
+        only: Callable[[str], bool] = lambda target: True,
+        settings: dict[str, Setting] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.connection = connected(bootstrap, {"client.id": GROUP, **(settings or {})})
+        self.client_id = GROUP  # of the group's member; `main` puts the admin address into it
+        self.clock = clock
+        self.group = group
+        self.instance = instance
+        self.transactional_id = f"{group}-{instance}"
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self.store = Store(Path(folder))
+        self.problem: str | None = None
+        self._started_ms = clock()
+        self._topics = Topics(self.connection, only=only)
+        self._admin = self.connection.admin()
+        self._owned: dict[Place, Owned] = {}
+        self._deliverer: Deliverer | None = None
+        self._member: Member
+        self._reader: Reader
+        self._fencing = Fencing(self.connection, group, self.transactional_id)
+        self._trimming = Trimming(self._admin)
+        self._far: FarReader | None = None
+        self._catalog = Catalog()
+        self._cluster_id = ""
+        self._settle_at = 0.0  # monotonic; not before
+        self._stopping = threading.Event()
+        self._ready = threading.Event()
+
+    # ---- from other threads
+
+    def stop(self) -> None:
+        """`run` returns soon: the transaction under way is finished, the group is left."""
+        self._stopping.set()
+
+    def wait_until_started(self, timeout_s: float) -> bool:
+        """Whether the registry was read and everything given so far delivers, within that time."""
+        return self._ready.wait(timeout_s)
+
+    def status(self) -> queries.ServiceStatus:
+        now_ms = self.clock()
+        return queries.ServiceStatus(
+            self.instance,
+            self.group,
+            self._started_ms,
+            now_ms,
+            self.counters,
+            [_status(owned, now_ms) for owned in list(self._owned.values())],
+            self.problem or self._topics.problem,
+        )
+
+    # ---- the loop
+
+    def run(self) -> None:
+        self._member = Member(
+            connected(self.connection, {"client.id": self.client_id}),
+            self.group,
+            self.instance,
+            given=self._given,
+            taken=self._taken,
+        )
+        self._reader = Reader(self.connection)
+        self._topics.start()
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        self._follow_topics()
+        self._member.poll()
+        taken = self._reader.take(self._wait_s(), RECORDS_PER_TURN)
+        now_ms = self.clock()
+        if taken.count:
+            self.counters.taken += taken.count
+            for place, records in taken.records.items():
+                owned = self._owned.get(place)
+                if owned is not None and owned.timeline is not None:
+                    owned.timeline.take(records, now_ms)
+        for place, end in taken.ends.items():
+            owned = self._owned.get(place)
+            if owned is not None and owned.timeline is not None:
+                owned.timeline.skip_to(end)
+        for place, why in taken.gone.items():
+            log.info("%s-%d cannot be read on: %s", *place, why)
+            self._start_again(place)
+        self._rebuild()
+        if monotonic() >= self._settle_at:
+            self._settle(self.clock())
+        self._trimming.look()
+
+    def _wait_s(self) -> float:
+        """Until something is due, and not for long."""
+        now_ms = self.clock()
+        wait_ms = LONGEST_WAIT_MS
+        for owned in self._owned.values():
+            timeline = owned.timeline
+            if timeline is None:
+                wait_ms = min(wait_ms, 2)
+                continue
+            if owned.problem is None:
+                wake_ms = timeline.next_wake_ms()
+                if wake_ms is not None and wake_ms - now_ms < wait_ms:
+                    wait_ms = wake_ms - now_ms
+        not_before = (self._settle_at - monotonic()) * 1000
+        return max(wait_ms, not_before, 0) / 1000
+
+    def _follow_topics(self) -> None:
+        catalog = self._topics.current
+        if catalog is self._catalog:
+            return
+        self._catalog = catalog
+        self._member.follow(catalog.pairs)
+        deliverer = self._deliverer
+        if deliverer is not None and catalog.largest_batch_bytes < deliverer.largest_batch_bytes:
+            self._drop_deliverer()
+
+    # ---- what the group gives and takes
+
+    def _given(self, places: list[Place]) -> None:
+        log.info("given: %s", _listed(places))
+        for place in places:
+            self._start_again(place)
+
+    def _taken(self, places: list[Place]) -> None:
+        log.info("taken away: %s", _listed(places))
+        for place in places:
+            self._owned.pop(place, None)
+            self._reader.leave(place)
+
+    def _start_again(self, place: Place) -> None:
+        """From what is committed and stored."""
+        self._reader.leave(place)
+        before = self._owned.get(place)
+        refused = before.refused if before is not None else {}
+        questions = Questions(self._admin, self.group, place)
+        self._owned[place] = Owned(place, questions, refused=refused)
+
+    def _start_all_again(self) -> None:
+        for place in list(self._owned):
+            self._start_again(place)
+
+    # ---- partitions that are not complete yet
+
+    def _rebuild(self) -> None:
+        stuck = []
+        for owned in self._owned.values():
+            if owned.questions is None:
+                continue
+            answer = owned.questions.answer()
+            if answer is not None:
+                self._begin(owned, answer)
+            elif owned.questions.stuck():
+                stuck.append(owned.place)
+        if stuck:
+            self._fencing.fence(stuck)
+        self._load_far()
+        if not self._ready.is_set() and self._catalog.complete and self._all_flow():
+            self._ready.set()
+
+    def _all_flow(self) -> bool:
+        if not self._catalog.pairs:
+            return True
+        return bool(self._owned) and all(map(_flows, self._owned.values()))
+
+    def _begin(self, owned: Owned, answer: Answer) -> None:
+        topic, partition = owned.place
+        progress = Progress()
+        if answer.offset is not None:
+            try:
+                progress, _ = from_commit(answer.offset, answer.metadata)
+            except ValueError as fault:
+                owned.problem = f"the group {self.group} has a commit of somebody else: {fault}"
+                log.error("%s-%d: %s", topic, partition, owned.problem)
+        owned.questions = None
+        owned.answer = answer
+        if owned.problem is not None:
+            return
+        pending = self.store.partition(topic, partition, answer.topic_id)
+        resumed = resume(pending, progress, answer.log_start, self.limits)
+        owned.ready_at = answer.log_end
+        owned.timeline = Timeline(
+            topic,
+            partition,
+            progress,
+            pending,
+            read_from=resumed.read_from,
+            ready_at=answer.log_end,
+            limits=self.limits,
+            refused=owned.refused,
+        )
+        owned.loads_far = resumed.far
+        log.info(
+            "%s-%d: settled to %d, read from %d to %d%s",
+            *(topic, partition, progress.position, resumed.read_from, answer.log_end),
+            ", with the far topic" if resumed.far else "",
+        )
+        if not resumed.far:
+            self._reader.read(owned.place, resumed.read_from)
+
+    def _load_far(self) -> None:
+        waiting = {place for place, owned in self._owned.items() if owned.loads_far}
+        if self._far is None:
+            if not waiting or any(owned.questions is not None for owned in self._owned.values()):
+                return
+            self._far = FarReader(self.connection, waiting)
+        found = self._far.read()
+        if found is None:
+            return
+        self._far = None
+        for place, rows in found.items():
+            owned = self._owned.get(place)
+            if owned is None or not owned.loads_far or owned.timeline is None:
+                continue
+            for key, value, headers in rows:
+                owned.timeline.load_far(key, value, headers)
+            owned.timeline.far_loaded()
+            owned.loads_far = False
+            self._reader.read(place, owned.timeline.position)
+
+    # ---- transactions
+
+    def _settle(self, now_ms: int) -> None:
+        settled = self._decide(now_ms)
+        if not settled:
+            return
+        self._settle_at = monotonic() + SHORTEST_CADENCE_S
+        try:
+            rejected = self._write(settled, now_ms)
+        except Refused as refused:
+            self._learn(refused)
+        except Aborted as aborted:
+            self.counters.aborted += 1
+            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
+            log.warning("a transaction was aborted: %s", aborted)
+        except Lost as lost:
+            self.counters.aborted += 1
+            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
+            log.warning("the producer is lost: %s", lost)
+            self._drop_deliverer()
+            self._start_all_again()
+        else:
+            self._committed(settled, rejected)
+
+    def _decide(self, now_ms: int) -> list[tuple[Owned, Pair, Settlement]]:
+        due = []
+        for owned in self._owned.values():
+            if owned.timeline is None or owned.loads_far:
+                continue
+            pair = self._pair_of(owned)
+            if pair is None:
+                continue
+            wake_ms = owned.timeline.next_wake_ms()
+            if wake_ms is not None and wake_ms <= now_ms:
+                due.append((owned, pair, owned.timeline))
+        share = max(RECORDS_PER_TRANSACTION // max(len(due), 1), SMALLEST_SHARE)
+        settled = []
+        for owned, pair, timeline in due:
+            settlement = timeline.settle(now_ms, share)
+            if settlement is not None:
+                settled.append((owned, pair, settlement))
+            elif not timeline.wants_more():
+                self._reader.pause(owned.place)
+        return settled
+
+    def _pair_of(self, owned: Owned) -> Pair | None:
+        """None as long as its target is missing: then it waits, and so does its intake."""
+        pair = self._catalog.pairs.get(owned.place[0])
+        if pair is not None and pair.target_partitions > 0:
+            if owned.problem is not None:
+                log.info("%s-%d: goes on", *owned.place)
+                owned.problem = None
+                self._reader.resume(owned.place)
+            return pair
+        if owned.problem is None:
+            owned.problem = f"there is no topic {owned.place[0]!r} delivers to: create it"
+            log.error("%s-%d: %s", *owned.place, owned.problem)
+            self._reader.pause(owned.place)
+        return None
+
+    def _write(self, settled: list[tuple[Owned, Pair, Settlement]], now_ms: int) -> int:
+        deliverer = self._open_deliverer()
+        deliverer.begin()
+        rejected = 0
+        offsets = []
+        for owned, pair, settlement in settled:
+            topic, partition = owned.place
+            rejected += writing.write(deliverer, pair, partition, settlement, now_ms)
+            progress = settlement.progress
+            metadata = to_metadata(progress, self.transactional_id)
+            offsets.append(TopicPartition(topic, partition, progress.position, metadata))
+        deliverer.commit(offsets, self._member.metadata())
+        return rejected
+
+    def _committed(self, settled: list[tuple[Owned, Pair, Settlement]], rejected: int) -> None:
+        now_ms = self.clock()
+        counters = self.counters
+        counters.settlements += 1
+        counters.rejected += rejected
+        for owned, _, settlement in settled:
+            assert owned.timeline is not None
+            owned.timeline.committed(settlement)
+            if settlement.trim_to is not None:
+                self._trimming.trim(owned.place, settlement.trim_to)
+            counters.delivered += len(settlement.deliveries)
+            counters.cancelled += len(settlement.outcomes)
+            for delivery in settlement.deliveries:
+                counters.late(max(now_ms - delivery[4], 0))
+            if owned.timeline.wants_more():
+                self._reader.resume(owned.place)
+
+    def _learn(self, refused: Refused) -> None:
+        """The next settlement rejects what the cluster did not take; its neighbours go on."""
+        self.counters.aborted += 1
+        self._topics.look_again()
+        for refusal in refused.refusals:
+            source = dict(refusal.headers or ()).get(names.SOURCE)
+            if not isinstance(source, bytes):
+                continue
+            topic, partition, offset = source.decode().rsplit("/", 2)
+            owned = self._owned.get((topic, int(partition)))
+            if owned is not None and owned.timeline is not None:
+                log.warning("%s refuses %s: %s", refusal.topic, source.decode(), refusal.why)
+                owned.timeline.refuse(int(offset), refusal.why)
+
+    def _open_deliverer(self) -> Deliverer:
+        if self._deliverer is None:
+            deliverer = Deliverer(
+                self.connection,
+                self.transactional_id,
+                largest_batch_bytes=self._catalog.largest_batch_bytes,
+            )
+            deliverer.open(self._stopping.is_set)
+            self._deliverer = deliverer
+        return self._deliverer
+
+    def _drop_deliverer(self) -> None:
+        if self._deliverer is not None:
+            self._deliverer.close()
+            self._deliverer = None
+
+    def _close(self) -> None:
+        self._topics.stop()
+        self._reader.close()
+        self._member.close()
+        self._drop_deliverer()
+        self.store.close()
+
+
+def _flows(owned: Owned) -> bool:
+    return owned.problem is not None or (owned.timeline is not None and owned.timeline.ready)
+
+
+def _status(owned: Owned, now_ms: int) -> queries.PartitionStatus:
+    topic, partition = owned.place
+    timeline = owned.timeline
+    if owned.problem is not None:
+        state = queries.WAITING
+    elif timeline is not None and timeline.ready:
+        state = queries.DELIVERING
+    else:
+        state = queries.REBUILDING
+    position = timeline.position if timeline is not None else 0
+    return queries.PartitionStatus(topic, partition, state, position, owned.ready_at, owned.problem)
+
+
+def _listed(places: Iterable[Place]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "nothing"

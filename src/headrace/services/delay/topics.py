@@ -1,0 +1,259 @@
+"""What the cluster has: which pairs are registered, and their topics as they are now.
+
+A thread of its own reads the registry and asks for metadata and limits, so that the loop never
+waits for such an answer: it looks at `current`, which is replaced as a whole. A companion with less
+partitions than its target is given more; the topics for rejections, outcomes and far messages are
+made when they are missing. A target is never made.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
+
+from headrace.client.connection import Connection, made, program_settings
+from headrace.client.errors import ClientError, kafka_error
+from headrace.contract import delay_topics
+
+log = logging.getLogger("headrace.delay")
+
+# How soon a registration, a new partition, a topic that came or went, a changed limit is noticed.
+REGISTRY_WAIT_S = 0.2
+METADATA_EVERY_S = 1.0
+LIMITS_EVERY_S = 15.0
+ANSWER_WITHIN_S = 10.0
+# Kafka's default of max.message.bytes.
+DEFAULT_LARGEST_BYTES = 1_048_588
+# A rejected record is the record and a header or two with the reason.
+ROOM_FOR_REASON_BYTES = 64 * 1024
+
+
+@dataclass(slots=True, frozen=True)
+class Pair:
+    """A target and its companion, as the cluster has them now."""
+
+    target: str
+    companion: str
+    partitions: int  # of the companion
+    target_partitions: int  # 0: there is no such topic
+    largest_bytes: int  # of a batch in the target
+    wants_keys: bool  # it is compacted
+    rejected_partitions: int
+    outcomes_partitions: int
+    far_partitions: int
+
+
+@dataclass(slots=True, frozen=True)
+class Catalog:
+    """Replaced as a whole; `number` grows with each change."""
+
+    number: int = 0
+    pairs: Mapping[str, Pair] = field(default_factory=dict)  # by companion
+    complete: bool = False  # the registry was read to its end once
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        """What every target takes."""
+        found = (pair.largest_bytes for pair in self.pairs.values())
+        return min(found, default=DEFAULT_LARGEST_BYTES)
+
+
+class Topics:
+    """Watches from `start` to `stop`; `only` limits it to some targets."""
+
+    def __init__(
+        self, connection: Connection, *, only: Callable[[str], bool] = lambda target: True
+    ) -> None:
+        self.current = Catalog()
+        self.problem: str | None = None  # why it cannot be said what the cluster has
+        self._connection = connection
+        self._only = only
+        self._admin = connection.admin()
+        self._registry: Consumer | None = None
+        self._unread: set[int] = set()  # partitions of the registry whose end was not seen yet
+        self._registered: dict[str, str] = {}  # companion by target
+        self._limits: dict[str, int] = {}
+        self._compacted: set[str] = set()
+        self._look_again_at = 0.0
+        self._limits_again_at = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-delay-topics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def look_again(self) -> None:
+        """Something the cluster said does not fit what is known: ask at once."""
+        self._look_again_at = self._limits_again_at = 0.0
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._turn()
+                self.problem = None
+            except (ClientError, KafkaException, TimeoutError) as failure:
+                if self.problem is None:
+                    log.warning("the cluster's topics cannot be asked for: %s", failure)
+                self.problem = str(failure)
+                self._stopping.wait(REGISTRY_WAIT_S)
+        if self._registry is not None:
+            self._registry.close()
+
+    def _turn(self) -> None:
+        changed = self._read_registry()
+        now = monotonic()
+        if changed or now >= self._look_again_at:
+            self._look_again_at = now + METADATA_EVERY_S
+            self._look()
+
+    # ---- the registry
+
+    def _read_registry(self) -> bool:
+        if self._registry is None:
+            self._stopping.wait(REGISTRY_WAIT_S)
+            return False
+        messages = []
+        first = self._registry.poll(REGISTRY_WAIT_S)
+        if first is not None:
+            messages = [first, *self._registry.consume(10_000, 0)]
+        changed = False
+        for message in messages:
+            error = message.error()
+            if error is None:
+                changed = self._register(message.key(), message.value()) or changed
+            elif error.code() == KafkaError._PARTITION_EOF:
+                partition = message.partition()
+                changed = changed or partition in self._unread
+                self._unread.discard(-1 if partition is None else partition)
+        return changed
+
+    def _register(self, key: bytes | None, value: bytes | None) -> bool:
+        if value is None:
+            return self._registered.pop((key or b"").decode(errors="replace"), None) is not None
+        try:
+            entry = delay_topics.read_registration(key, value)
+        except ValueError as fault:
+            log.warning("the registry has a record that is passed over: %s", fault)
+            return False
+        if not self._only(entry.target) or entry.target in self._registered:
+            return False
+        self._registered[entry.target] = entry.companion
+        return True
+
+    def _follow_registry(self, partitions: Iterable[int]) -> None:
+        settings = program_settings(
+            self._connection,
+            {
+                "group.id": delay_topics.REGISTRY,  # needed by librdkafka, never used
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 500,
+            },
+        )
+        consumer = made(lambda: Consumer(settings))
+        self._unread = set(partitions)
+        consumer.assign(
+            [TopicPartition(delay_topics.REGISTRY, p, OFFSET_BEGINNING) for p in self._unread]
+        )
+        self._registry = consumer
+
+    # ---- the topics
+
+    def _look(self) -> None:
+        found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
+        counts = {
+            name: len(topic.partitions) for name, topic in found.items() if topic.error is None
+        }
+        if self._registry is None and delay_topics.REGISTRY in counts:
+            self._follow_registry(range(counts[delay_topics.REGISTRY]))
+        registered = dict(self._registered)
+        self._read_limits([target for target in registered if target in counts])
+        for target, companion in registered.items():
+            self._keep_up(target, companion, counts)
+        pairs = {
+            companion: Pair(
+                target,
+                companion,
+                counts[companion],
+                counts.get(target, 0),
+                self._limits.get(target, DEFAULT_LARGEST_BYTES),
+                target in self._compacted,
+                counts[delay_topics.rejected_of(target)],
+                counts[delay_topics.outcomes_of(target)],
+                counts[delay_topics.FAR],
+            )
+            for target, companion in registered.items()
+            if companion in counts
+        }
+        complete = self._registry is not None and not self._unread
+        if pairs != self.current.pairs or complete != self.current.complete:
+            self.current = Catalog(self.current.number + 1, pairs, complete)
+
+    def _keep_up(self, target: str, companion: str, counts: dict[str, int]) -> None:
+        """What belongs to a pair and is missing."""
+        if companion not in counts:
+            return
+        wanted = max(counts.get(target, 0), counts[companion])
+        if counts[companion] < wanted:
+            self._grow(companion, wanted)
+        largest = self._limits.get(target, DEFAULT_LARGEST_BYTES)
+        room = {"max.message.bytes": str(max(largest, DEFAULT_LARGEST_BYTES) * 2)}
+        for name, partitions, settings in (
+            (delay_topics.rejected_of(target), wanted, room),
+            (delay_topics.outcomes_of(target), wanted, {}),
+            (delay_topics.FAR, 1, {"cleanup.policy": "compact", **room}),
+        ):
+            if name not in counts:
+                self._create(name, partitions, settings)
+                counts[name] = partitions
+            elif counts[name] < partitions:
+                self._grow(name, partitions)
+
+    def _grow(self, name: str, partitions: int) -> None:
+        log.info("%s gets %d partitions, as many as its target", name, partitions)
+        new = NewPartitions(name, partitions)
+        self._answer(self._admin.create_partitions([new])[name])
+
+    def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        new = NewTopic(name, partitions, config=dict(settings))
+        try:
+            self._answer(self._admin.create_topics([new])[name])
+        except KafkaException as failure:
+            if kafka_error(failure).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _read_limits(self, targets: list[str]) -> None:
+        now = monotonic()
+        if now >= self._limits_again_at:
+            self._limits_again_at = now + LIMITS_EVERY_S
+            asked = targets
+        else:
+            asked = [target for target in targets if target not in self._limits]
+        if not asked:
+            return
+        resources = [ConfigResource(ResourceType.TOPIC, target) for target in asked]
+        answers = self._admin.describe_configs(resources)
+        for resource, answer in answers.items():
+            entries = self._answer(answer)
+            self._limits[resource.name] = int(entries["max.message.bytes"].value)
+            if "compact" in entries["cleanup.policy"].value:
+                self._compacted.add(resource.name)
+            else:
+                self._compacted.discard(resource.name)
+
+    def _answer(self, future: Future[Any]) -> Any:
+        return future.result(timeout=ANSWER_WITHIN_S)

@@ -1,0 +1,102 @@
+"""Settlements as records: what of them goes to which topic, with which headers.
+
+A delivery that its target cannot take (no such partition, too large, no key where keys are wanted)
+goes to the rejected topic instead: it counts as done either way.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from headrace.contract import headers as names
+from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
+from headrace.services.delay.deliverer import Deliverer, Header
+from headrace.services.delay.settlement import Delivery, Settlement
+from headrace.services.delay.topics import Pair
+
+# A batch's header, a record's lengths and the like.
+ROOM_BYTES = 128
+# Only records of this size are looked at closely.
+LARGE_SHARE = 2
+
+
+def write(
+    deliverer: Deliverer, pair: Pair, partition: int, settlement: Settlement, now_ms: int
+) -> int:
+    """Everything but the offset; how many deliveries were rejected instead."""
+    rejected = 0
+    if settlement.deliveries:
+        rejected = _deliver(deliverer, pair, partition, settlement.deliveries, now_ms)
+    for outcome in settlement.outcomes:
+        said: list[Header] = [
+            (names.OUTCOME, outcome.outcome.encode()),
+            (names.CANCEL, outcome.id.encode()),
+            (names.SOURCE, f"{pair.companion}/{partition}/{outcome.offset}".encode()),
+        ]
+        if outcome.target is not None:
+            said.append((names.DUE_AT, b"%d" % outcome.target[0]))
+        topic, at = outcomes_of(pair.target), partition % pair.outcomes_partitions
+        deliverer.send(topic, at, outcome.key, outcome.id.encode(), said, now_ms)
+    for rejection in settlement.rejections:
+        offset, _, key, value, given = rejection.record
+        reject(deliverer, pair, partition, (key, value, list(given or ()), partition, 0, offset),
+               rejection.reason, now_ms)  # fmt: skip
+    if settlement.far:
+        at = crc32(f"{pair.companion}/{partition}".encode()) % pair.far_partitions
+        for far in settlement.far:
+            deliverer.send(FAR, at, far.key, far.value, far.headers, now_ms)
+    return rejected + len(settlement.rejections)
+
+
+def _deliver(
+    deliverer: Deliverer, pair: Pair, partition: int, deliveries: list[Delivery], now_ms: int
+) -> int:
+    target, partitions = pair.target, pair.target_partitions
+    large = pair.largest_bytes // LARGE_SHARE
+    send = deliverer.send
+    rejected = 0
+    for delivery in deliveries:
+        key, value, headers, to, _, _ = delivery
+        if (
+            to >= partitions
+            or (value is not None and len(value) > large)
+            or (key is None and pair.wants_keys)
+        ):
+            reason = why_not(pair, delivery)
+            if reason is not None:
+                reject(deliverer, pair, partition, delivery, reason, now_ms)
+                rejected += 1
+                continue
+        send(target, to, key, value, headers, now_ms)
+    return rejected
+
+
+def why_not(pair: Pair, delivery: Delivery) -> str | None:
+    """Why the target would refuse this; None: it would not, as far as we know."""
+    key, value, headers, to, _, _ = delivery
+    if to >= pair.target_partitions:
+        return f"{pair.target} has {pair.target_partitions} partitions, there is no {to}"
+    if key is None and pair.wants_keys:
+        return f"{pair.target} is compacted, so its records need a key"
+    size = size_bytes(key, value, headers)
+    if size > pair.largest_bytes:
+        limit = pair.largest_bytes
+        return f"{size} bytes are too large for {pair.target}: max.message.bytes is {limit}"
+    return None
+
+
+def size_bytes(key: bytes | None, value: bytes | None, headers: list[Header]) -> int:
+    """Of a batch with this record alone, or a few bytes more."""
+    size = ROOM_BYTES + len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(said or b"") + 10 for name, said in headers)
+
+
+def reject(
+    deliverer: Deliverer, pair: Pair, partition: int, delivery: Delivery, reason: str, now_ms: int
+) -> None:
+    key, value, headers, _, _, offset = delivery
+    kept = [each for each in headers if each[0] not in (names.SOURCE, names.REJECTED_REASON)]
+    kept.append((names.REJECTED_REASON, reason.encode()))
+    kept.append((names.SOURCE, f"{pair.companion}/{partition}/{offset}".encode()))
+    at = partition % pair.rejected_partitions
+    deliverer.send(rejected_of(pair.target), at, key, value, kept, now_ms)
