@@ -1,12 +1,15 @@
 """Headrace: an event-streaming platform in Python that speaks the Kafka protocol.
 
 Importing this package loads nothing else; its public parts are loaded when they are first touched:
-`headrace.client`, `headrace.testing`, and the client's main names, as in
-`from headrace import Producer, Consumer`.
+`headrace.client`, `headrace.app`, `headrace.testing`, and their main names, as in
+`from headrace import Producer, Consumer` and `from headrace import Message, Retry`.
 """
 
 TYPE_CHECKING = False  # `typing` itself would cost more than the rest of this file
 if TYPE_CHECKING:
+    from headrace.app import Message as Message
+    from headrace.app import Publish as Publish
+    from headrace.app import Retry as Retry
     from headrace.client import Admin as Admin
     from headrace.client import AsyncConsumer as AsyncConsumer
     from headrace.client import AsyncProducer as AsyncProducer
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-PUBLIC_PARTS = ("client", "testing")
+PUBLIC_PARTS = ("app", "client", "testing")
 CLIENT_NAMES = (
     "Admin",
     "AsyncConsumer",
@@ -25,6 +28,7 @@ CLIENT_NAMES = (
     "Producer",
     "TopicPartition",
 )
+APP_NAMES = ("Message", "Publish", "Retry")
 
 
 def __getattr__(name: str) -> object:
@@ -34,8 +38,10 @@ def __getattr__(name: str) -> object:
         return import_module(f"headrace.{name}")
     if name in CLIENT_NAMES:
         return getattr(import_module("headrace.client"), name)
+    if name in APP_NAMES:
+        return getattr(import_module("headrace.app"), name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *PUBLIC_PARTS, *CLIENT_NAMES]
+    return ["__version__", *PUBLIC_PARTS, *CLIENT_NAMES, *APP_NAMES]

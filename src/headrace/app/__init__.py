@@ -1,0 +1,50 @@
+"""THE SDK for applications: handlers with retries, dead letters, order and once-only effects.
+
+`from headrace import App, Message, Retry`. Names are loaded when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.app.decoding import Codec as Codec
+    from headrace.app.decoding import Undecodable as Undecodable
+    from headrace.app.message import Message as Message
+    from headrace.app.message import PartialFailure as PartialFailure
+    from headrace.app.message import Publish as Publish
+    from headrace.app.observing import Observer as Observer
+    from headrace.app.once import Once as Once
+    from headrace.app.once import OnceAttempt as OnceAttempt
+    from headrace.app.retry import AttemptTimedOut as AttemptTimedOut
+    from headrace.app.retry import Retry as Retry
+    from headrace.app.retry import TryLater as TryLater
+    from headrace.app.subscription import Subscription as Subscription
+
+# Which module a public name lives in.
+PUBLIC = {
+    "Codec": "decoding",
+    "Undecodable": "decoding",
+    "Message": "message",
+    "PartialFailure": "message",
+    "Publish": "message",
+    "Observer": "observing",
+    "Once": "once",
+    "OnceAttempt": "once",
+    "AttemptTimedOut": "retry",
+    "Retry": "retry",
+    "TryLater": "retry",
+    "Subscription": "subscription",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'headrace.app' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"headrace.app.{PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *PUBLIC])

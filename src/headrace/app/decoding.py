@@ -1,0 +1,138 @@
+"""From the bytes of a value to what a handler's type hint asks for, and back for what is published.
+
+`bytes` and `str` go as they are, `dict` and `Any` are JSON, everything else (pydantic models,
+dataclasses, TypedDict, lists of those) is JSON checked by pydantic, which the extra `headrace[app]`
+brings. Avro, Protobuf and the like: pass a `Codec`. What cannot be decoded raises `Undecodable`:
+such a record goes to the dead letters at once, because no further attempt would help.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+Decode = Callable[[bytes | None], Any]
+
+
+class Undecodable(Exception):
+    """A value is not what the handler's type hint says."""
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """Values in another form than JSON; one codec may serve many topics."""
+
+    def decode(self, raw: bytes, *, topic: str, hint: Any) -> Any: ...
+
+    def encode(self, value: Any, *, topic: str) -> bytes: ...
+
+
+def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode:
+    """How to decode values for this hint; raises TypeError if nobody could."""
+    plain, optional = without_none(hint)
+    decode = _by_codec(codec, topic, plain) if codec is not None else _for(plain)
+
+    def decoded(raw: bytes | None) -> Any:
+        if raw is None:
+            if optional:
+                return None
+            raise Undecodable(
+                f"The value is null, and the handler takes {described(hint)}: "
+                "write `| None` to be given tombstones."
+            )
+        try:
+            return decode(raw)
+        except Undecodable:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever a decoder raises, it could not decode
+            raise Undecodable(f"This is no {described(hint)}: {failure}") from failure
+
+    if plain is bytes and codec is None and optional:
+        return lambda raw: raw
+    return decoded
+
+
+def _by_codec(codec: Codec, topic: str, hint: Any) -> Callable[[bytes], Any]:
+    return lambda raw: codec.decode(raw, topic=topic, hint=hint)
+
+
+def _for(hint: Any) -> Callable[[bytes], Any]:
+    if hint is bytes:
+        return lambda raw: raw
+    if hint is str:
+        return bytes.decode
+    if hint is Any:
+        return json.loads
+    if hint is dict:
+        return _object
+    validate: Callable[[bytes], Any] = _adapter(hint).validate_json
+    return validate
+
+
+def _object(raw: bytes) -> Any:
+    found = json.loads(raw)
+    if not isinstance(found, dict):
+        raise Undecodable(f"JSON of type {type(found).__name__} is no object.")
+    return found
+
+
+def _adapter(hint: Any) -> Any:
+    try:
+        from pydantic import PydanticSchemaGenerationError, TypeAdapter
+    except ImportError as missing:
+        raise TypeError(
+            f"Values of type {described(hint)} are checked by pydantic, which is not installed: "
+            "pip install 'headrace[app]'. Without it take bytes, str or dict."
+        ) from missing
+    try:
+        return TypeAdapter(hint)
+    except PydanticSchemaGenerationError as unknown:
+        raise TypeError(
+            f"Nobody knows how to read a value of type {described(hint)} from JSON: use a pydantic "
+            "model, a dataclass, dict, str or bytes, or pass codec=."
+        ) from unknown
+
+
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """The hint without its `| None`, and whether it had one. `Any` takes None."""
+    if hint is Any:
+        return Any, True
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        if len(kinds) < len(typing.get_args(hint)):
+            return (kinds[0] if len(kinds) == 1 else typing.Union[tuple(kinds)]), True  # noqa: UP007
+    return hint, False
+
+
+def described(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+
+
+def encoded(value: Any, *, topic: str, codec: Codec | None = None) -> bytes | None:
+    """A value to publish as bytes; None stays None, a tombstone."""
+    if value is None:
+        return None
+    if codec is not None:
+        return codec.encode(value, topic=topic)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if hasattr(value, "model_dump_json"):
+        return str(value.model_dump_json()).encode()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        raw: bytes = _adapter(type(value)).dump_json(value)
+        return raw
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except TypeError as failure:
+        raise TypeError(
+            f"A value of type {type(value).__name__} cannot be published to {topic}: {failure}. "
+            "Use a pydantic model, a dataclass, what JSON knows, str or bytes, or pass codec=."
+        ) from failure

@@ -1,0 +1,65 @@
+"""What happens in an app, for those who look on: metrics, traces, tests.
+
+`Stats` counts in plain slots and costs next to nothing; whoever exports metrics reads them when
+asked. An `Observer` is called for each attempt and each end; an app without observers builds
+nothing for them. Observers must be quick and must not raise: what they raise is logged and
+forgotten.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from headrace.app.message import Message
+    from headrace.app.subscription import Subscription
+    from headrace.client.records import HeaderList
+
+# handled: done. duplicate: `once=` knew it. retried: will be tried again. parked: in the dead
+# letters. dropped: failed for good, and the subscription has no dead letters.
+Outcome = Literal["handled", "duplicate", "retried", "parked", "dropped"]
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counted since the app began; of one subscription."""
+
+    received: int = 0  # read, also from the retry topic
+    handled: int = 0
+    failed: int = 0  # attempts that failed
+    retried: int = 0
+    parked: int = 0
+    duplicates: int = 0
+    published: int = 0
+    in_flight: int = 0  # attempts under way
+    waiting: int = 0  # read and not begun
+    busy_seconds: float = 0.0  # of all attempts together
+    last_parked_at_ms: int = 0  # 0: never
+
+
+class Observer:
+    """Inherit and override what you need."""
+
+    def around(
+        self, subscription: Subscription, message: Message
+    ) -> AbstractContextManager[None] | None:
+        """Entered before the handler and left after it, in its own context; None for nothing."""
+        return None
+
+    def ended(
+        self,
+        subscription: Subscription,
+        message: Message,
+        outcome: Outcome,
+        error: BaseException | None,
+        seconds: float,
+    ) -> None:
+        """An attempt is over, and this is what becomes of the record."""
+
+    def headers(self, subscription: Subscription, message: Message) -> HeaderList:
+        """Added to what is written on behalf of a message: copies for retry, dead letters,
+        published records. Called within `around`.
+        """
+        return []

@@ -1,0 +1,219 @@
+"""`once=Sql(engine)`: the memory of what was handled lies in the handler's own database.
+
+Each message leaves a row in `headrace_once`, written in the same transaction as the handler's own
+work: both are there or neither, whatever dies in between. That is strong enough for money, as long
+as the handler's whole effect goes through the `db` it is given.
+
+A second attempt at the same message, also one that runs at the same moment, finds the row (or
+waits for the transaction that writes it, but no longer than `lock_wait`). A database that is away
+or locked is nobody's failure: `TryLater`. Rows older than `keep` are removed now and then.
+
+Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL and SQLite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Engine, MetaData, String, Table, delete, insert, text
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.sql import Delete, Executable
+
+from headrace.app.once import OnceAttempt
+from headrace.app.retry import Duration, TryLater, milliseconds
+
+# 255 + 512 characters of four bytes just fit into MySQL's longest key (3,072 bytes).
+LONGEST_GROUP = 255
+LONGEST_MESSAGE_ID = 512
+CLEAN_EVERY_MS = 600_000
+AWAY = (OperationalError, InterfaceError, OSError)
+
+
+class Sql:
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine,
+        *,
+        keep: Duration = "30d",
+        lock_wait: Duration = "5s",
+        table: str = "headrace_once",
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._engine = engine
+        self._keep_ms = milliseconds(keep, "keep")
+        self._lock_wait_ms = milliseconds(lock_wait, "lock_wait")
+        self._now_ms = now_ms
+        self._clean_at_ms = 0
+        self._metadata = MetaData()
+        self.table = Table(
+            table,
+            self._metadata,
+            Column("group_id", String(LONGEST_GROUP), primary_key=True),
+            Column("message_id", String(LONGEST_MESSAGE_ID), primary_key=True),
+            Column("handled_at", BigInteger, nullable=False, index=True),  # milliseconds
+        )
+        self._ready = False
+        self._ready_lock = threading.Lock()
+        self._ready_async = asyncio.Lock()
+
+    @property
+    def asynchronous(self) -> bool:
+        return isinstance(self._engine, AsyncEngine)
+
+    def prepare(self, group: str) -> None:
+        """Nothing yet: the database may still be away, and the first attempt makes the table."""
+        if len(group) > LONGEST_GROUP:
+            raise ValueError(f"with once=Sql a group's name has at most {LONGEST_GROUP} characters")
+
+    def attempt(
+        self, group: str, message_id: str
+    ) -> AbstractContextManager[OnceAttempt] | AbstractAsyncContextManager[OnceAttempt]:
+        row = {
+            "group_id": group,
+            "message_id": _key(message_id),
+            "handled_at": self._now_ms(),
+        }
+        if isinstance(self._engine, AsyncEngine):
+            return self._attempt_async(self._engine, row)
+        return self._attempt(self._engine, row)
+
+    def close(self) -> None:
+        """The engine is the caller's, and so is its end."""
+
+    # ---- one attempt
+
+    @contextmanager
+    def _attempt(self, engine: Engine, row: dict[str, Any]) -> Iterator[OnceAttempt]:
+        try:
+            self._make_ready(engine)
+            connection = engine.connect()
+        except AWAY as away:
+            raise _try_later(away) from away
+        entered = False
+        try:
+            with connection.begin():
+                duplicate = not self._claim(connection, row)
+                entered = True
+                yield OnceAttempt(duplicate, None if duplicate else connection)
+        except (DBAPIError, OSError) as failure:
+            if _is_away(failure, inside_handler=entered):
+                raise _try_later(failure) from failure
+            raise
+        finally:
+            connection.close()
+        if (cleaning := self._cleaning()) is not None:
+            with engine.begin() as connection:
+                connection.execute(cleaning)
+
+    @asynccontextmanager
+    async def _attempt_async(
+        self, engine: AsyncEngine, row: dict[str, Any]
+    ) -> AsyncIterator[OnceAttempt]:
+        try:
+            await self._make_ready_async(engine)
+            connection = await engine.connect()
+        except AWAY as away:
+            raise _try_later(away) from away
+        entered = False
+        try:
+            async with connection.begin():
+                duplicate = not await connection.run_sync(self._claim, row)
+                entered = True
+                yield OnceAttempt(duplicate, None if duplicate else connection)
+        except (DBAPIError, OSError) as failure:
+            if _is_away(failure, inside_handler=entered):
+                raise _try_later(failure) from failure
+            raise
+        finally:
+            await connection.close()
+        if (cleaning := self._cleaning()) is not None:
+            async with engine.begin() as connection:
+                await connection.execute(cleaning)
+
+    def _claim(self, connection: Connection, row: dict[str, Any]) -> bool:
+        """Write the row; False if it was there. Waits for another attempt that is writing it."""
+        dialect = connection.dialect.name
+        if dialect == "postgresql":
+            connection.execute(text(f"SET LOCAL lock_timeout = {self._lock_wait_ms}"))
+        statement = self._insert_if_absent(dialect)
+        if statement is not None:
+            return connection.execute(statement.values(**row)).rowcount == 1  # type: ignore[attr-defined]
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(self.table).values(**row))
+        except IntegrityError:
+            return False
+        return True
+
+    def _insert_if_absent(self, dialect: str) -> Executable | None:
+        match dialect:
+            case "postgresql":
+                return postgresql.insert(self.table).on_conflict_do_nothing()
+            case "sqlite":
+                return sqlite.insert(self.table).on_conflict_do_nothing()
+            case "mysql" | "mariadb":
+                return mysql.insert(self.table).prefix_with("IGNORE")
+        return None
+
+    # ---- the table and its age
+
+    def _make_ready(self, engine: Engine) -> None:
+        with self._ready_lock:
+            if not self._ready:
+                with engine.begin() as connection:
+                    self._create_table(connection)
+                self._ready = True
+
+    async def _make_ready_async(self, engine: AsyncEngine) -> None:
+        async with self._ready_async:
+            if not self._ready:
+                async with engine.begin() as connection:
+                    await connection.run_sync(self._create_table)
+                self._ready = True
+
+    def _create_table(self, connection: Connection) -> None:
+        """Several workers may start at once: who comes second finds the table."""
+        try:
+            with connection.begin_nested():
+                self._metadata.create_all(connection)
+        except DBAPIError:
+            if not connection.dialect.has_table(connection, self.table.name):
+                raise
+
+    def _cleaning(self) -> Delete | None:
+        now_ms = self._now_ms()
+        if now_ms < self._clean_at_ms:
+            return None
+        self._clean_at_ms = now_ms + CLEAN_EVERY_MS
+        return delete(self.table).where(self.table.c.handled_at < now_ms - self._keep_ms)
+
+
+def _key(message_id: str) -> str:
+    if len(message_id) <= LONGEST_MESSAGE_ID:
+        return message_id
+    return "sha256:" + hashlib.sha256(message_id.encode()).hexdigest()
+
+
+def _is_away(failure: Exception, *, inside_handler: bool) -> bool:
+    """Before the handler every such error is the database's; inside, only a lost connection is."""
+    if isinstance(failure, DBAPIError) and failure.connection_invalidated:
+        return True
+    return not inside_handler and isinstance(failure, AWAY)
+
+
+def _try_later(why: Exception) -> TryLater:
+    return TryLater(f"the database of once= is away or locked: {why}")

@@ -1,0 +1,108 @@
+"""One `@app.on(...)`: which topics, which handler, and how it is to be handled.
+
+Options that contradict each other are refused here, when the program starts, with a sentence that
+says what to change.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from headrace.app.decoding import Codec
+from headrace.app.handler import Plan
+from headrace.app.lanes import OrderBy
+from headrace.app.observing import Stats
+from headrace.app.once import Once
+from headrace.app.retry import Retry
+
+# Waits up to this long are kept in memory: the delay service would add as much again.
+SHORT_WAIT_MS = 2_000
+MOST_CONCURRENT = 10_000
+
+
+@dataclass(slots=True)
+class Subscription:
+    topics: tuple[str, ...]  # names; one that begins with ^ is a regular expression
+    plan: Plan
+    retry: Retry = field(default_factory=Retry)
+    order_by: OrderBy = None
+    concurrency: int = 1
+    batch: int | None = None  # at most so many records per call
+    batch_wait_ms: int = 0  # how long an incomplete batch may wait for more
+    exactly_once: bool = False
+    once: Once | None = None
+    publish: str | None = None  # the topic for what the handler returns or yields
+    codec: Codec | None = None
+    dead_letters: bool = True
+    stats: Stats = field(default_factory=Stats)
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def needs_delay_service(self) -> bool:
+        """Whether records may have to wait for longer than memory keeps them, in no order."""
+        return self.order_by is None and self.retry.longest_wait_ms > SHORT_WAIT_MS
+
+    @property
+    def blocks_keys(self) -> bool:
+        """Whether what waits does so in the retry topic, in the order of its key."""
+        return self.order_by == "key"
+
+    def matches(self, topic: str) -> bool:
+        return any(
+            re.match(given, topic) is not None if given.startswith("^") else given == topic
+            for given in self.topics
+        )
+
+
+def checked(subscription: Subscription) -> Subscription:
+    """The same, or ValueError with what to change."""
+    for refused, why in _rules(subscription):
+        if refused:
+            raise ValueError(f"{subscription.name}: {why}")
+    once = subscription.once
+    if once is not None:
+        why_not = once.refusal(asynchronous=subscription.plan.asynchronous)
+        if why_not is not None:
+            raise ValueError(f"{subscription.name}: {why_not}")
+    return subscription
+
+
+def _rules(s: Subscription) -> list[tuple[bool, str]]:
+    return [
+        (not s.topics, "name a topic."),
+        (s.order_by not in (None, "key", "partition"), 'order_by is "key", "partition" or None.'),
+        (
+            not 1 <= s.concurrency <= MOST_CONCURRENT,
+            f"concurrency is between 1 and {MOST_CONCURRENT}.",
+        ),
+        (
+            s.exactly_once and s.concurrency > 1,
+            "exactly_once takes records one after the other; set concurrency=1 or use once=.",
+        ),
+        (
+            s.exactly_once and s.order_by == "key",
+            'exactly_once keeps the order of partitions; leave order_by="key" away or use once=.',
+        ),
+        (
+            s.exactly_once and s.once is not None,
+            "exactly_once is about topics and once= about a store; choose one.",
+        ),
+        (s.batch is not None and s.batch < 1, "batch is at least 1."),
+        (s.batch is None and s.plan.batch, "it takes a list; say batch= how many at most."),
+        (
+            s.batch is not None and s.order_by == "key",
+            'a batch mixes keys; use order_by="partition" or None with batch=.',
+        ),
+        (
+            s.batch is not None and s.once is not None,
+            "once= remembers single messages; leave batch= away.",
+        ),
+        (
+            s.plan.wants_db and s.once is None,
+            "it asks for db, which comes from once=; give once=Sql(engine).",
+        ),
+    ]

@@ -1,0 +1,100 @@
+"""Which record may run now: lanes against a plain model of what must not overtake what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.app.lanes import Lanes, OrderBy, Run
+
+
+@dataclass
+class Job:
+    lane: str
+    number: int
+
+
+def test_one_key_waits_and_the_others_go_on() -> None:
+    lanes: Lanes[Job] = Lanes("key")
+    lanes.add([Job("a", 1), Job("b", 2), Job("a", 3), Job("c", 4)])
+    first = lanes.take(1)
+    assert first is not None and first.jobs[0].number == 1
+    other = lanes.take(1)
+    assert other is not None and other.jobs[0].number == 2
+    lanes.hold(first, first.jobs)
+    last = lanes.take(1)
+    assert last is not None and last.jobs[0].number == 4
+    assert lanes.take(1) is None
+    lanes.release("a")
+    again = lanes.take(5)
+    assert again is not None and [job.number for job in again.jobs] == [1, 3]
+
+
+def test_without_order_a_run_is_whatever_comes_next() -> None:
+    lanes: Lanes[Job] = Lanes(None)
+    lanes.add([Job("a", 1), Job("a", 2), Job("a", 3)])
+    assert [j.number for j in (lanes.take(2) or Run([], None)).jobs] == [1, 2]
+    assert [j.number for j in (lanes.take(2) or Run([], None)).jobs] == [3]
+    assert lanes.take(1) is None
+
+
+def test_what_waits_behind_a_failure_can_be_taken_elsewhere() -> None:
+    lanes: Lanes[Job] = Lanes("key")
+    lanes.add([Job("a", 1), Job("a", 2), Job("b", 3)])
+    run = lanes.take(1)
+    assert run is not None
+    assert [job.number for job in lanes.empty(run)] == [2]
+    lanes.done(run)
+    assert lanes.waiting == 1
+
+
+@given(st.data(), st.sampled_from(["key", "partition", None]))
+def test_nothing_overtakes_within_its_lane_and_nothing_is_lost(
+    data: st.DataObject, order_by: OrderBy
+) -> None:
+    lanes: Lanes[Job] = Lanes(order_by)
+    out: list[Run[Job]] = []
+    held: list[str] = []
+    added, handled = 0, []
+    for _ in range(data.draw(st.integers(0, 60))):
+        match data.draw(st.sampled_from(["add", "take", "done", "hold", "release"])):
+            case "add":
+                names = data.draw(st.lists(st.sampled_from("abc"), max_size=4))
+                lanes.add([Job(name, added + i) for i, name in enumerate(names)])
+                added += len(names)
+            case "take":
+                run = lanes.take(data.draw(st.integers(1, 3)))
+                if run is not None:
+                    if order_by:
+                        assert len({job.lane for job in run.jobs}) == 1
+                        assert run.jobs[0].lane not in [r.jobs[0].lane for r in out] + held
+                    out.append(run)
+            case "done" if out:
+                run = out.pop(data.draw(st.integers(0, len(out) - 1)))
+                handled += run.jobs
+                lanes.done(run)
+            case "hold" if out:
+                run = out.pop(data.draw(st.integers(0, len(out) - 1)))
+                keep = data.draw(st.integers(0, len(run.jobs) - 1))
+                handled += run.jobs[:keep]
+                lanes.hold(run, run.jobs[keep:])
+                if order_by:
+                    held.append(run.jobs[0].lane)
+            case "release" if held:
+                lanes.release(held.pop())
+    for run in out:
+        handled += run.jobs
+        lanes.done(run)
+    for name in held:
+        lanes.release(name)
+    while (run := lanes.take(10)) is not None:
+        handled += run.jobs
+        lanes.done(run)
+    assert sorted(job.number for job in handled) == list(range(added))
+    assert lanes.waiting == 0
+    if order_by:
+        for name in "abc":
+            numbers = [job.number for job in handled if job.lane == name]
+            assert numbers == sorted(numbers)
