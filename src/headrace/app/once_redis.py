@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
-from redis.asyncio import Redis as Client
+import redis
+import redis.asyncio
 from redis.exceptions import ConnectionError, TimeoutError
 
 from headrace.app.once import OnceAttempt
@@ -24,11 +27,13 @@ from headrace.app.retry import Duration, TryLater, milliseconds
 
 DONE = b"done"
 AWAY = (ConnectionError, TimeoutError, OSError)
+TIMEOUTS: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
 
 # Change the key only while the claim is still ours: another may hold it after ours ran out.
-IF_MINE_MARK = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3]) end"  # fmt: skip # noqa: E501
-IF_MINE_RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], ARGV[2]) end"  # fmt: skip # noqa: E501
-IF_MINE_DROP = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end"
+IF_MINE = "if redis.call('get', KEYS[1]) == ARGV[1] then "
+MARK = IF_MINE + "redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3]) end"
+RENEW = IF_MINE + "redis.call('pexpire', KEYS[1], ARGV[2]) end"
+DROP = IF_MINE + "redis.call('del', KEYS[1]) end"
 
 
 class Redis:
@@ -40,58 +45,98 @@ class Redis:
         claim: Duration = "1m",
         prefix: str = "headrace:once",
     ) -> None:
-        self._client = Client.from_url(url, socket_timeout=5, socket_connect_timeout=5)
         self._keep_ms = milliseconds(keep, "keep")
         self._claim_ms = milliseconds(claim, "claim")
         self._prefix = prefix
+        # Neither connects before its first use.
+        self._client = redis.Redis.from_url(url, **TIMEOUTS)
+        self._async_client = redis.asyncio.Redis.from_url(url, **TIMEOUTS)
 
-    @property
-    def asynchronous(self) -> bool:
-        return True
+    def refusal(self, *, asynchronous: bool) -> str | None:
+        return None
 
     def prepare(self, group: str) -> None:
         """Nothing: keys make themselves."""
 
-    def attempt(self, group: str, message_id: str) -> AbstractAsyncContextManager[OnceAttempt]:
-        return self._attempt(f"{self._prefix}:{group}:{message_id}")
-
     def close(self) -> None:
-        """Connections end with the loop that they were opened on."""
+        """Connections of the asyncio client end with the loop that they were opened on."""
+        self._client.close()
 
-    @asynccontextmanager
-    async def _attempt(self, key: str) -> AsyncIterator[OnceAttempt]:
-        mine = secrets.token_bytes(16)
-        if not await self._claimed(key, mine):
+    def _key(self, group: str, message_id: str) -> str:
+        return f"{self._prefix}:{group}:{message_id}"
+
+    # ---- plain functions
+
+    @contextmanager
+    def attempt(self, group: str, message_id: str) -> Iterator[OnceAttempt]:
+        key, mine = self._key(group, message_id), secrets.token_hex(16)
+        with _later_if_away():
+            taken = self._client.set(key, mine, nx=True, px=self._claim_ms)
+            holder = None if taken else self._client.get(key)
+        if not taken:
+            _require_done(holder)
             yield OnceAttempt(duplicate=True)
             return
-        renewing = asyncio.create_task(self._renew(key, mine))
+        over = threading.Event()
+        threading.Thread(target=self._renew, args=(key, mine, over), daemon=True).start()
         try:
             yield OnceAttempt(duplicate=False)
         except BaseException:
             with suppress(*AWAY):  # the claim runs out by itself
-                await self._client.eval(IF_MINE_DROP, 1, key, mine)
+                self._client.eval(DROP, 1, key, mine)
+            raise
+        finally:
+            over.set()
+        with _later_if_away():
+            self._client.eval(MARK, 1, key, mine, DONE, str(self._keep_ms))
+
+    def _renew(self, key: str, mine: str, over: threading.Event) -> None:
+        while not over.wait(self._claim_ms / 3000):
+            with suppress(*AWAY):
+                self._client.eval(RENEW, 1, key, mine, str(self._claim_ms))
+
+    # ---- coroutines
+
+    @asynccontextmanager
+    async def attempt_async(self, group: str, message_id: str) -> AsyncIterator[OnceAttempt]:
+        client: Any = self._async_client
+        key, mine = self._key(group, message_id), secrets.token_hex(16)
+        with _later_if_away():
+            taken = await client.set(key, mine, nx=True, px=self._claim_ms)
+            holder = None if taken else await client.get(key)
+        if not taken:
+            _require_done(holder)
+            yield OnceAttempt(duplicate=True)
+            return
+        renewing = asyncio.create_task(self._renew_async(key, mine))
+        try:
+            yield OnceAttempt(duplicate=False)
+        except BaseException:
+            with suppress(*AWAY):
+                await client.eval(DROP, 1, key, mine)
             raise
         finally:
             renewing.cancel()
-        try:
-            await self._client.eval(IF_MINE_MARK, 1, key, mine, DONE, self._keep_ms)
-        except AWAY as away:
-            raise TryLater(f"Redis of once= is away: {away}") from away
+        with _later_if_away():
+            await client.eval(MARK, 1, key, mine, DONE, str(self._keep_ms))
 
-    async def _claimed(self, key: str, mine: bytes) -> bool:
-        """True: it is ours. False: it was handled. Raises TryLater while another has it."""
-        try:
-            if await self._client.set(key, mine, nx=True, px=self._claim_ms):
-                return True
-            holder = await self._client.get(key)
-        except AWAY as away:
-            raise TryLater(f"Redis of once= is away: {away}") from away
-        if holder == DONE:
-            return False
-        raise TryLater("another worker is at this message")
-
-    async def _renew(self, key: str, mine: bytes) -> None:
+    async def _renew_async(self, key: str, mine: str) -> None:
+        client: Any = self._async_client
         while True:
             await asyncio.sleep(self._claim_ms / 3000)
             with suppress(*AWAY):
-                await self._client.eval(IF_MINE_RENEW, 1, key, mine, self._claim_ms)
+                await client.eval(RENEW, 1, key, mine, str(self._claim_ms))
+
+
+@contextmanager
+def _later_if_away() -> Iterator[None]:
+    try:
+        yield
+    except AWAY as away:
+        raise TryLater(f"Redis of once= is away: {away}") from away
+
+
+def _require_done(holder: Any) -> None:
+    """Handled before, or at this moment in the hands of another worker."""
+    if holder != DONE:
+        raise TryLater("another worker is at this message")

@@ -70,26 +70,36 @@ class Sql:
         self._ready_lock = threading.Lock()
         self._ready_async = asyncio.Lock()
 
-    @property
-    def asynchronous(self) -> bool:
-        return isinstance(self._engine, AsyncEngine)
+    def refusal(self, *, asynchronous: bool) -> str | None:
+        if asynchronous and not isinstance(self._engine, AsyncEngine):
+            return "once=Sql of an async handler needs an AsyncEngine (create_async_engine)."
+        if not asynchronous and isinstance(self._engine, AsyncEngine):
+            return (
+                "once=Sql of a plain function needs an Engine (create_engine), not an AsyncEngine."
+            )
+        return None
 
     def prepare(self, group: str) -> None:
         """Nothing yet: the database may still be away, and the first attempt makes the table."""
         if len(group) > LONGEST_GROUP:
             raise ValueError(f"with once=Sql a group's name has at most {LONGEST_GROUP} characters")
 
-    def attempt(
+    def attempt(self, group: str, message_id: str) -> AbstractContextManager[OnceAttempt]:
+        assert isinstance(self._engine, Engine), "the app asked `refusal` first"
+        return self._attempt(self._engine, self._row(group, message_id))
+
+    def attempt_async(
         self, group: str, message_id: str
-    ) -> AbstractContextManager[OnceAttempt] | AbstractAsyncContextManager[OnceAttempt]:
-        row = {
+    ) -> AbstractAsyncContextManager[OnceAttempt]:
+        assert isinstance(self._engine, AsyncEngine), "the app asked `refusal` first"
+        return self._attempt_async(self._engine, self._row(group, message_id))
+
+    def _row(self, group: str, message_id: str) -> dict[str, Any]:
+        return {
             "group_id": group,
             "message_id": _key(message_id),
             "handled_at": self._now_ms(),
         }
-        if isinstance(self._engine, AsyncEngine):
-            return self._attempt_async(self._engine, row)
-        return self._attempt(self._engine, row)
 
     def close(self) -> None:
         """The engine is the caller's, and so is its end."""
