@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.client.connection import Connection, connection
@@ -43,6 +43,7 @@ def serve(
     admin_host: str = "127.0.0.1",
     admin_port: int = DEFAULT_PORT,
     end_with_parent: bool = False,
+    on_ready: Callable[[DelayService, AdminHttp], object] = lambda service, admin: None,
 ) -> None:
     """Until a signal; raises ClientError with a sentence if it cannot run."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
@@ -54,6 +55,7 @@ def serve(
     if end_with_parent:
         _stop_with_parent(service)
     log.info("instance %s of group %s; ask it at http://%s", service.instance, group, admin.address)
+    on_ready(service, admin)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
