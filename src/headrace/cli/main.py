@@ -26,6 +26,7 @@ COMMANDS = {
     "topics": "List, describe, create, alter and delete topics.",
     "produce": "Write lines to a topic.",
     "consume": "Read a topic.",
+    "delay": "Delayed messages: enable, list, show, cancel, reschedule.",
     "groups": "List, describe, reset and delete consumer groups.",
     "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",

@@ -2,7 +2,8 @@
 
 Records go out as the Java client sends them: keys hashed with murmur2, acks=all, idempotent. The
 command ends with 0 only if the cluster has acknowledged every one. A line's ending is not part of
-the record; an empty line is an empty record.
+the record; an empty line is an empty record. With --delay and its kin records go to the topic's
+companion, and the delay service delivers them when they are due.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
+from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
+from headrace.client.connection import Connection
+from headrace.client.delay_registry import KnownCompanions
+from headrace.client.schedules import When, schedule_headers
 from headrace.client.writing import ANY_PARTITION, RecordWriter
+from headrace.contract.delay_topics import companion_of
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -67,6 +73,14 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Write to this partition only.")
     ] = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Names a delayed record, to replace or cancel it."),
+    ] = None,
+    cron: Cron = None,
+    cron_zone: CronZone = None,
     compression: Annotated[
         Compression | None, typer.Option("--compression", "-z", help="How to pack batches.")
     ] = None,
@@ -78,16 +92,22 @@ def produce(
 ) -> None:
     """Write lines to a topic, one record each."""
     started = time.monotonic()
-    headers = [(n, v.encode()) for n, v in key_values(header, option="--header").items()]
+    headers: list[tuple[str, bytes]] = [
+        (name, text.encode()) for name, text in key_values(header, option="--header").items()
+    ]
     separator = key_separator.encode() if key_separator else None
+    when = when_of(delay, deliver_at, cron, cron_zone, id)
+    headers += [(name, value or b"") for name, value in schedule_headers(when)]
     with (
         cluster_at(bootstrap, x, client_config, timeout) as cluster,
-        RecordWriter(cluster, topic, compression=compression) as writer,
+        RecordWriter(cluster, _address(cluster, topic, when), compression=compression) as writer,
         _source(file) as lines,
         _progress(lines, quiet=as_json) as advance,
     ):
         for line in advance(lines):
             key, value = split_line(line, separator)
+            if id is not None:
+                _require_place_for_id(writer, key, partition)
             writer.write(
                 value,
                 key=key,
@@ -101,7 +121,25 @@ def produce(
     else:
         records = output.count(writer.written, "record")
         amount = output.size(writer.bytes_written)
-        output.note(f"Wrote {records} ({amount}) to {topic} in {seconds:.1f} s.")
+        output.note(f"Wrote {records} ({amount}) to {writer.topic} in {seconds:.1f} s.")
+
+
+def _address(cluster: Connection, topic: str, when: When) -> str:
+    """Where the records go: a delayed one goes to the companion, which must be registered."""
+    if not when:
+        return topic
+    KnownCompanions(cluster).require(topic)
+    return companion_of(topic)
+
+
+def _require_place_for_id(writer: RecordWriter, key: bytes | None, partition: int | None) -> None:
+    if writer.taken:
+        raise Failure("An id names one record, and a second line came: it would replace the first.")
+    if key is None and partition is None and writer.partitions > 1:
+        raise Failure(
+            "An id is known within its partition: give the record a key (`--key-separator :` and a "
+            "line such as `tom:coffee`), or a --partition."
+        )
 
 
 def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:

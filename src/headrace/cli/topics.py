@@ -21,6 +21,7 @@ from headrace.cli.cluster import (
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.client import topics as client
+from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.log_folders import Sizes, sizes_by_partition
 
 app = typer.Typer(
@@ -146,6 +147,9 @@ def create(
         typer.Option(min=1, metavar="N", help="Copies (default: the cluster decides)."),
     ] = None,
     config: Config = [],
+    delayed: Annotated[
+        bool, typer.Option("--delayed", help="Let it take delayed messages (headrace delay).")
+    ] = False,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="It is well if the topic exists already.")
     ] = False,
@@ -159,16 +163,22 @@ def create(
     settings = key_values(config, option="--config")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)
-        if if_missing and name in topics.cluster.topics:
-            _tell(as_json, {"topic": name, "created": False}, f"Topic {name} exists already.")
-            return
-        topics.create(
-            name,
-            partitions=partitions or client.BROKER_DECIDES,
-            replication=replication or client.BROKER_DECIDES,
-            settings=settings,
-        )
-    _tell(as_json, {"topic": name, "created": True}, f"Created topic {name}.")
+        is_new = not (if_missing and name in topics.cluster.topics)
+        if is_new:
+            topics.create(
+                name,
+                partitions=partitions or client.BROKER_DECIDES,
+                replication=replication or client.BROKER_DECIDES,
+                settings=settings,
+            )
+        if delayed:
+            DelayedTopics(cluster).enable(name)
+    said = f"Created topic {name}." if is_new else f"Topic {name} exists already."
+    fact: dict[str, object] = {"topic": name, "created": is_new}
+    if delayed:
+        said += f" It takes delayed messages: headrace produce {name} --delay 10s"
+        fact["delayed"] = True
+    _tell(as_json, fact, said)
 
 
 @app.command()

@@ -29,6 +29,7 @@ class RecordWriter:
         if compression and "compression.type" not in chosen:
             chosen = chosen | {"compression.type": compression}
         self.topic = topic
+        self.taken = 0  # given to `write`
         self.written = 0  # acknowledged by the cluster
         self.bytes_written = 0  # the values of those
         self.failed = 0
@@ -63,6 +64,7 @@ class RecordWriter:
                 f"Topic {self.topic} has no partition {partition}; "
                 f"it has {self.partitions}, counted from 0."
             )
+        self.taken += 1
         self._producer.take(
             self.topic, value, key, partition, self._answered, None, list(headers) or None
         )

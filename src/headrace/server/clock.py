@@ -29,6 +29,9 @@ class MovableClock:
     def __init__(self) -> None:
         self.moved_by_ms = 0
 
+    def wall_ms(self) -> int:
+        return time_ns() // 1_000_000 + self.moved_by_ms
+
     def read(self, now: Now) -> None:
         now.monotonic_ms = monotonic_ns() // 1_000_000
-        now.wall_ms = time_ns() // 1_000_000 + self.moved_by_ms
+        now.wall_ms = self.wall_ms()

@@ -1,8 +1,8 @@
 """A real broker in the test's own process: real sockets, real files, a clock the test moves.
 
 Nothing is imitated: it is the server that `headrace start` runs, on a thread, on a free port, in a
-temporary folder that goes with it. Only the wall clock (timestamps, retention) moves with
-`move_clock`; sessions, requests and connections keep their deadlines in monotonic time.
+temporary folder that goes with it. Only the wall clock (timestamps, retention, what is due) moves
+with `advance`; sessions, requests and connections keep their deadlines in monotonic time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from headrace.server.clock import MovableClock
 from headrace.server.server import Server
 from headrace.server.settings import load_settings
+
+if TYPE_CHECKING:
+    from headrace.testing.delayed import DelayOnThread
 
 LONGEST_STOP_SECONDS = 10
 
@@ -27,6 +31,7 @@ class Broker:
 
     `data` keeps the files in a folder of yours instead of a temporary one, so that a second Broker
     can go on with them. `settings` are Kafka's broker settings, such as `{"num.partitions": 4}`.
+    With `delay` the delay service runs beside it, on the same clock.
     """
 
     def __init__(
@@ -35,12 +40,17 @@ class Broker:
         data: Path | str | None = None,
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        delay: bool = False,
     ) -> None:
         self.clock = MovableClock()
         self.data: Path | None = None
         self._given_data = data
         self._port = port
         self._settings = {name: str(value) for name, value in (settings or {}).items()}
+        self._with_delay = delay
+        if delay:  # nobody else joins its group, so nobody is waited for
+            self._settings.setdefault("group.initial.rebalance.delay.ms", "0")
+        self._delay: DelayOnThread | None = None
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -68,20 +78,43 @@ class Broker:
         self._server = server
         self._thread = threading.Thread(target=server.serve, name="headrace-broker", daemon=True)
         self._thread.start()
+        if self._with_delay:
+            self._start_delay()
         return self
+
+    def _start_delay(self) -> None:
+        try:
+            from headrace.testing.delayed import DelayOnThread
+        except ModuleNotFoundError as missing:
+            self.stop()
+            raise RuntimeError(
+                f"Broker(delay=True) needs the package {missing.name}: pip install headrace[delay]"
+            ) from missing
+        self._delay = DelayOnThread(self.bootstrap, self._delay_folder(), self.clock.wall_ms)
+
+    def _delay_folder(self) -> Path:
+        """Beside the data, as for a node."""
+        assert self.data is not None
+        return self.data.with_name(self.data.name + "-delay")
 
     def stop(self) -> None:
         """An orderly stop; temporary files are removed."""
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
-        self._server = self._thread = None
-        server.stop()
-        thread.join(LONGEST_STOP_SECONDS)
+        delay, self._delay = self._delay, None
+        try:
+            if delay is not None:
+                delay.stop()
+        finally:
+            self._server = self._thread = None
+            server.stop()
+            thread.join(LONGEST_STOP_SECONDS)
         if thread.is_alive():
             raise RuntimeError("The broker did not stop.")
         if self._given_data is None and self.data is not None:
             shutil.rmtree(self.data, ignore_errors=True)
+            shutil.rmtree(self._delay_folder(), ignore_errors=True)
 
     def restart(self) -> None:
         """Stop and start again on the same files and port."""
@@ -95,8 +128,28 @@ class Broker:
             self._given_data = None
 
     def move_clock(self, by: timedelta) -> None:
-        """Let wall time pass: the next records, and retention, see the new time."""
-        self.clock.moved_by_ms += int(by.total_seconds() * 1000)
+        """Let wall time pass: the next records, retention and what is due see the new time."""
+        self.clock.moved_by_ms += by // timedelta(milliseconds=1)
+
+    def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        """`move_clock` in one breath: `broker.advance(minutes=30)`."""
+        self.move_clock(
+            timedelta(
+                days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+            )
+        )
+
+    def now(self) -> datetime:
+        """The wall clock as the broker reads it, in UTC."""
+        return datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
 
     def __enter__(self) -> Broker:
         return self.start()

@@ -1,0 +1,402 @@
+"""`headrace delay`: which topics take delayed messages, what waits, and changing one's mind.
+
+Cancelling and rescheduling are records like those of any client and work wherever the service runs;
+listing, showing and statistics ask the running instances, on the machine where they run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import (
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+)
+from headrace.cli.delayed import pending_view, stats_view
+from headrace.cli.delayed.moments import away, clock, moment_ms
+from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
+from headrace.cli.failure import Failure
+from headrace.client.connection import Connection
+from headrace.client.delay_instances import DelayInstances
+from headrace.client.delayed_topics import DelayedTopics
+from headrace.client.producer import Producer
+from headrace.client.schedules import When
+from headrace.contract import headers as contract_headers
+from headrace.contract.delay_topics import GROUP
+
+app = typer.Typer(
+    help="Delayed messages: enable them for topics, list, show, cancel, reschedule.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
+Names = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
+]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="What the message was sent under.", show_default=False)
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", metavar="TEXT", help="The key it was sent with: says where the id is."),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="The partition it is in.")
+]
+PAGE = 20
+LARGEST_PAGE = 1000
+ADMIN_PORT = 9095
+
+
+@app.command()
+def enable(
+    names: Names,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let topics take delayed messages: makes their companions and registers them."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        enabled = [DelayedTopics(cluster).enable(name) for name in names]
+    if as_json:
+        output.answer_json(enabled)
+        return
+    for pair in enabled:
+        output.say(f"{pair.target} takes delayed messages: send them to {pair.companion}, or with")
+        output.say(f"  headrace produce {pair.target} --delay 10s")
+
+
+@app.command()
+def disable(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Deliver nothing more of a topic. What waits stays, until it is enabled again."""
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        question = f"Deliver no more delayed messages to {name}? What waits stays."
+        if not typer.confirm(question):
+            raise Failure("Nothing was changed.")
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        pair = DelayedTopics(cluster).disable(name)
+    said = f"{name} takes no delayed messages any more; {pair.companion} keeps what waits."
+    _tell(as_json, {"topic": name, "enabled": False}, said)
+
+
+@app.command("list")
+def list_pending(
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic only.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="With this key only.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Sent under this id only.")
+    ] = None,
+    partition: Partition = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Due then or later: 2026-01-31T10:00, +10m."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Due before that: +1h, now.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=LARGEST_PAGE, help="So many on one page.")
+    ] = PAGE,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="PLACE", help="The page after this place.")
+    ] = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="With --json: values and headers, too.")
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List what waits, by due time, a page at a time."""
+    now_ms = time.time_ns() // 1_000_000
+    due = {
+        "from": None if from_ is None else moment_ms(from_, now_ms=now_ms, option="--from"),
+        "to": None if to is None else moment_ms(to, now_ms=now_ms, option="--to"),
+    }
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        if topic is not None:
+            DelayedTopics(cluster).require(topic)
+        page = DelayInstances(cluster).pending(
+            limit=limit,
+            topic=topic,
+            key=key,
+            id=id,
+            partition=partition,
+            after=after,
+            values="1" if values else None,
+            **due,
+        )
+    if as_json:
+        output.answer_json(page)
+        return
+    if page.rows:
+        pending_view.show_many(page.rows, now_ms)
+    elif page.next is None:
+        output.note("Nothing waits." if after is None else "There is no more.")
+    if page.next is not None:
+        output.note(f"There may be more: the same command with --after {page.next}")
+
+
+@app.command()
+def show(
+    topic: Name,
+    id: Id,
+    key: Key = None,
+    partition: Partition = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show one message that waits, with its value and headers."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        row = _found(cluster, topic, id, key, partition)
+    if as_json:
+        output.answer_json(row)
+    else:
+        pending_view.show_one(row, time.time_ns() // 1_000_000)
+
+
+@app.command()
+def cancel(
+    topic: Name,
+    id: Id,
+    key: Key = None,
+    partition: Partition = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Call off a message, and wait for the outcome; ends with 1 unless it is cancelled.
+
+    Without --key or --partition the running service is asked where the id is.
+    """
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        if key is None and partition is None:
+            partition = _found(cluster, topic, id, None, None)["partition"]
+        done = DelayedTopics(cluster).cancel(topic, id, key=key, partition=partition)
+    words = {
+        contract_headers.CANCELLED: f"Cancelled: {id} will not be delivered.",
+        contract_headers.TOO_LATE: f"Too late: {id} was delivered.",
+        contract_headers.UNKNOWN: f"Unknown: nothing waits in {topic} under {id} with this key.",
+    }
+    _tell(as_json, {"topic": topic, "id": id, "outcome": done.outcome}, words[done.outcome])
+    if not done.in_time:
+        raise typer.Exit(1)
+
+
+@app.command()
+def reschedule(
+    topic: Name,
+    id: Id,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    cron: Cron = None,
+    cron_zone: CronZone = None,
+    key: Key = None,
+    partition: Partition = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Give a message that waits another time: it is sent again under its id, which replaces it."""
+    when = when_of(delay, deliver_at, cron, cron_zone)
+    if not when:
+        raise typer.BadParameter("Say when: --delay, --deliver-at or --cron.")
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        row = _found(cluster, topic, id, key, partition)
+        _send_again(cluster, row, {**when, "id": id})
+        now = _found_anew(cluster, row, timeout)
+    was = clock(row["due_ms"])
+    if now is None:
+        said = f"{id} was due at {was}. The new time is written; the service has not read it yet."
+        _tell(as_json, {"topic": topic, "id": id, "was_ms": row["due_ms"], "due_ms": None}, said)
+        return
+    due_ms = now["due_ms"]
+    left = away(due_ms, time.time_ns() // 1_000_000)
+    _tell(
+        as_json,
+        {"topic": topic, "id": id, "was_ms": row["due_ms"], "due_ms": due_ms},
+        f"{id} is due at {clock(due_ms)}, {left}; it was {was}.",
+    )
+
+
+@app.command()
+def stats(
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show what waits per topic, how late messages were, and who delivers what."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        registered = [pair.target for pair in DelayedTopics(cluster).all()]
+        if not registered:
+            raise Failure(
+                "No topic takes delayed messages yet. Enable one with `headrace delay enable "
+                "TOPIC`, or make one with `headrace topics create TOPIC --delayed`."
+            )
+        asked = DelayInstances(cluster)
+        instances = asked.require()
+        answers = [asked.ask(instance, "/stats") for instance in instances]
+    document = stats_view.put_together(registered, instances, answers)
+    if as_json:
+        output.answer_json(document)
+    else:
+        stats_view.show(document)
+
+
+@app.command()
+def serve(
+    store: Annotated[
+        Path,
+        typer.Option("--store", metavar="DIR", help="Where it keeps what is pending; a cache."),
+    ] = Path("headrace-delay"),
+    instance: Annotated[
+        str | None,
+        typer.Option("--instance", metavar="NAME", help="Its name in the group (default: host)."),
+    ] = None,
+    group: Annotated[
+        str, typer.Option("--group", metavar="GROUP", help="Instances of a group share the work.")
+    ] = GROUP,
+    admin: Annotated[
+        str,
+        typer.Option("--admin", metavar="HOST:PORT", help="Where it answers `headrace delay`."),
+    ] = f"127.0.0.1:{ADMIN_PORT}",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say in one line of JSON when it runs.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Run the delay service for a cluster, in the foreground. `headrace start` brings its own.
+
+    Several instances share the partitions of a group: give each a name and a store of its own.
+    """
+    host, colon, port = admin.rpartition(":")
+    if not colon or not port.isdigit():
+        raise typer.BadParameter(f"Write HOST:PORT, not {admin!r}.", param_hint="--admin")
+
+    def tell(service: Any, window: Any) -> None:
+        if as_json:
+            said = {"instance": service.instance, "group": group, "address": window.address}
+            sys.stdout.write(output.json_line({**said, "pid": os.getpid()}) + "\n")
+            sys.stdout.flush()
+
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        try:
+            from headrace.services.delay.main import serve as run
+        except ModuleNotFoundError as missing:
+            raise Failure(
+                f"The delay service needs the package {missing.name}: pip install headrace[delay]."
+            ) from missing
+        run(
+            cluster,
+            folder=store,
+            group=group,
+            instance=instance,
+            admin_host=host.strip("[]"),
+            admin_port=int(port),
+            on_ready=tell,
+        )
+
+
+# ---- parts of the commands
+
+
+def _found(
+    cluster: Connection, topic: str, id: str, key: str | None, partition: int | None
+) -> dict[str, Any]:
+    """The one message that waits under an id."""
+    DelayedTopics(cluster).require(topic)
+    found = DelayInstances(cluster).pending(
+        limit=2, topic=topic, id=id, key=key, partition=partition, values="1"
+    )
+    if not found.rows:
+        raise Failure(
+            f"Nothing waits in {topic} under {id}: it was delivered or cancelled, or the service "
+            "has not read it yet. `headrace delay list` shows what waits."
+        )
+    if len(found.rows) > 1:
+        places = ", ".join(str(row["partition"]) for row in found.rows)
+        raise Failure(f"{id} waits in partitions {places}: say which with --key or --partition.")
+    return found.rows[0]
+
+
+def _send_again(cluster: Connection, row: dict[str, Any], when: When) -> None:
+    kept = [
+        (header["name"], pending_view.field_bytes(header, "value")) for header in row["headers"]
+    ]
+    if row["target_partition"] != row["partition"]:
+        kept.append((contract_headers.PARTITION, str(row["target_partition"]).encode()))
+    with Producer(cluster) as producer:
+        producer.send(
+            row["topic"],
+            pending_view.field_bytes(row, "value"),
+            key=pending_view.field_bytes(row, "key"),
+            headers=kept,
+            partition=row["partition"],
+            **when,
+        ).result(cluster.timeout_s)
+
+
+def _found_anew(
+    cluster: Connection, before: dict[str, Any], timeout_s: float
+) -> dict[str, Any] | None:
+    """The message with its new time, as soon as the service has it; None if that takes too long."""
+    instances = DelayInstances(cluster)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = instances.pending(
+            limit=1, topic=before["topic"], id=before["id"], partition=before["partition"]
+        )
+        if found.rows and found.rows[0]["offset"] > before["offset"]:
+            return found.rows[0]
+        time.sleep(0.1)
+    return None
+
+
+def _tell(as_json: bool, fact: Mapping[str, object], sentence: str) -> None:
+    if as_json:
+        output.answer_json(fact)
+    else:
+        output.say(sentence)

@@ -1,0 +1,1 @@
+"""What `headrace delay` shows: times, pending messages, statistics; and the options for a time."""

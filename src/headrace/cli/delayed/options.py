@@ -1,0 +1,54 @@
+"""The options with which a command says when a message shall be delivered."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from headrace.cli.delayed.moments import moment_ms
+from headrace.client.errors import Misuse
+from headrace.client.schedules import When, schedule_headers
+
+Delay = Annotated[
+    str | None, typer.Option("--delay", metavar="WAIT", help="So long from now: 500ms, 30m, 1h30m.")
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option("--deliver-at", metavar="TIME", help="Then: 2026-01-31T10:00, epoch ms."),
+]
+Cron = Annotated[
+    str | None,
+    typer.Option("--cron", metavar="FIELDS", help='Again and again: "0 9 * * mon-fri".'),
+]
+CronZone = Annotated[
+    str | None, typer.Option("--cron-zone", metavar="ZONE", help="Whose clock: Europe/Berlin.")
+]
+
+
+def when_of(
+    delay: str | None,
+    deliver_at: str | None,
+    cron: str | None = None,
+    cron_zone: str | None = None,
+    id: str | None = None,
+) -> When:
+    """What the options say, checked; empty if none is given."""
+    when: When = {}
+    if delay is not None:
+        when["delay"] = delay
+    if deliver_at is not None:
+        now_ms = time.time_ns() // 1_000_000
+        when["deliver_at"] = moment_ms(deliver_at, now_ms=now_ms, option="--deliver-at")
+    if cron is not None:
+        when["cron"] = cron
+    if cron_zone is not None:
+        when["cron_zone"] = cron_zone
+    if id is not None:
+        when["id"] = id
+    try:
+        schedule_headers(when)
+    except Misuse as refusal:
+        raise typer.BadParameter(str(refusal)) from refusal
+    return when
