@@ -184,8 +184,7 @@ def _restart(run: Run, system: DelaySystem, numbers: Numbers, samples: Samples) 
 
     def lose_store() -> None:
         system.kill()
-        for store in system.stores():
-            shutil.rmtree(store)
+        shutil.rmtree(system.store)
 
     samples["rebuild"].append(_first_delivery_s(run, system, numbers, lose_store))
 

@@ -7,6 +7,7 @@ benchmarks.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ PROGRAM = str(Path(sys.executable).with_name("headrace"))
 class KafkaDelay(DelaySystem):
     """`start` and `create` differ only in who starts the service."""
 
+    _created: bool = False
+
     @property
     def address(self) -> str:
         return f"{HOST}:{self.target.port}"
@@ -35,17 +38,18 @@ class KafkaDelay(DelaySystem):
 
     @property
     def store(self) -> Path:
-        return self.target.folder / "store"
+        """Beside the node's data, where `headrace start` puts it; the same on Apache Kafka."""
+        return self.target.folder / "data-delay"
 
     def start(self) -> None:
         broker = self.target.start()
         self.processes["broker"] = broker.process
-        if not self.with_node and self.store.exists():
+        if self._created and not self.with_node:
             self.start_service()
 
     def start_service(self) -> None:
-        words = ["delay", "serve", "--bootstrap", self.address, "--store", str(self.store)]
-        self.spawn("service", [PROGRAM, *words])
+        where = ["--bootstrap", self.address, "--store", str(self.store)]
+        self.spawn("service", [PROGRAM, "delay", "serve", *where])
 
     def create(self) -> None:
         for words in (
@@ -61,8 +65,8 @@ class KafkaDelay(DelaySystem):
             if done.returncode != 0:
                 raise RuntimeError(f"{words}: {done.stdout}{done.stderr}")
         if not self.with_node:
-            self.store.mkdir()
             self.start_service()
+        self._created = True
         self.service_pid()
 
     def service_pid(self) -> int:
@@ -72,14 +76,11 @@ class KafkaDelay(DelaySystem):
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             for pid in children(self.processes["broker"].pid):
-                if b"services.delay" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return pid
+                with contextlib.suppress(OSError):
+                    if b"services.delay" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return pid
             time.sleep(0.02)
         raise RuntimeError(f"no service was started:\n{self.target.log_tail()}")
-
-    def stores(self) -> list[Path]:
-        """The service's stores, which it can rebuild."""
-        return [self.store]
 
     def service_mb(self) -> float:
         return memory(self.service_pid()).resident_mb
