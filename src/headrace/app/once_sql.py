@@ -31,7 +31,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.sql import Delete, Executable
+from sqlalchemy.sql import Delete, Insert
 
 from headrace.app.once import OnceAttempt
 from headrace.app.retry import Duration, TryLater, milliseconds
@@ -161,7 +161,9 @@ class Sql:
             connection.execute(text(f"SET LOCAL lock_timeout = {self._lock_wait_ms}"))
         statement = self._insert_if_absent(dialect)
         if statement is not None:
-            return connection.execute(statement.values(**row)).rowcount == 1  # type: ignore[attr-defined]
+            # Without the option SQLAlchemy keeps no row count of an INSERT on PostgreSQL.
+            counted = statement.values(**row).execution_options(preserve_rowcount=True)
+            return connection.execute(counted).rowcount == 1
         try:
             with connection.begin_nested():
                 connection.execute(insert(self.table).values(**row))
@@ -169,7 +171,7 @@ class Sql:
             return False
         return True
 
-    def _insert_if_absent(self, dialect: str) -> Executable | None:
+    def _insert_if_absent(self, dialect: str) -> Insert | None:
         match dialect:
             case "postgresql":
                 return postgresql.insert(self.table).on_conflict_do_nothing()

@@ -1,0 +1,156 @@
+"""PostgreSQL and Redis as a user runs them: real servers, on free ports, in temporary folders.
+
+Started by the tests that need them and ended with them, by their process id. Debian's packages
+bring them (`make services` installs what is missing). PostgreSQL refuses to run as root, so it is
+given to the user `postgres` there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+START_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return door.getsockname()[1]
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+class Redis:
+    """One Redis server; `stop` and `start` make it disappear for a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+            + ["--dir", str(self.folder)],
+            stdout=subprocess.DEVNULL,
+        )
+        _wait_for_port(self.port, self.process)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class Postgres:
+    """One PostgreSQL cluster with the database `postgres`; trusts whoever comes by loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.place = f"127.0.0.1:{self.port}/postgres"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._as = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self._as:
+            owner = pwd.getpwnam("postgres")
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "headrace", "-N")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://headrace@{self.place}"
+
+    @property
+    def async_url(self) -> str:
+        return f"postgresql+asyncpg://headrace@{self.place}"
+
+    def start(self) -> None:
+        command = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [*self._as, _postgres_program("postgres"), *command, "-k", str(self.folder)],
+            stderr=(self.folder / "log").open("ab"),
+        )
+        _wait_for_port(self.port, self.process)
+        deadline = time.monotonic() + START_S
+        ready = [_postgres_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ready, check=False).returncode != 0:
+            assert time.monotonic() < deadline, "PostgreSQL does not get ready"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """At once, as a crash would: SIGQUIT; it recovers at the next start."""
+        if self.process is not None:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                postmaster = (self.folder / "data" / "postmaster.pid").read_text().split()[0]
+                os.kill(int(postmaster), signal.SIGQUIT)
+            self.process.wait()
+            self.process = None
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [*self._as, _postgres_program(program), *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
+
+
+def _postgres_program(name: str) -> str:
+    """Debian keeps the server's programs beside the path, by version."""
+    found = shutil.which(name) or next(
+        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None
+    )
+    if found is None:
+        pytest.fail(f"{name} is not installed: run `make services`")
+    return found
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[Path]:
+    """Not pytest's: the user postgres must be able to reach it."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-services-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with _own_folder() as folder:
+        server = Postgres(folder)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    with _own_folder() as folder:
+        server = Redis(folder)
+        server.start()
+        yield server
+        server.stop()
