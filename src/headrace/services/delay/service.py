@@ -48,6 +48,7 @@ RECORDS_PER_TRANSACTION = 20_000
 SMALLEST_SHARE = 200
 # After an abort, so that a cluster in trouble is not asked without pause.
 WAIT_AFTER_ABORT_S = 0.05
+WAIT_AFTER_LOSS_S = 0.2
 
 
 def system_clock() -> int:
@@ -108,7 +109,6 @@ class DelayService:
         self._trimming = Trimming(self._admin)
         self._far: FarReader | None = None
         self._catalog = Catalog()
-        self._cluster_id = ""
         self._settle_at = 0.0  # monotonic; not before
         self._stopping = threading.Event()
         self._ready = threading.Event()
@@ -172,7 +172,7 @@ class DelayService:
             log.info("%s-%d cannot be read on: %s", *place, why)
             self._start_again(place)
         self._rebuild()
-        if monotonic() >= self._settle_at:
+        if monotonic() >= self._settle_at and self._can_deliver():
             self._settle(self.clock())
         self._trimming.look()
 
@@ -214,6 +214,7 @@ class DelayService:
         for place in places:
             self._owned.pop(place, None)
             self._reader.leave(place)
+            self.store.release(*place)
 
     def _start_again(self, place: Place) -> None:
         """From what is committed and stored."""
@@ -231,7 +232,7 @@ class DelayService:
 
     def _rebuild(self) -> None:
         stuck = []
-        for owned in self._owned.values():
+        for owned in list(self._owned.values()):
             if owned.questions is None:
                 continue
             answer = owned.questions.answer()
@@ -263,8 +264,9 @@ class DelayService:
         owned.answer = answer
         if owned.problem is not None:
             return
-        pending = self.store.partition(topic, partition, answer.topic_id)
-        resumed = resume(pending, progress, answer.log_start, self.limits)
+        identity = f"{answer.topic_id} {self.limits.far_after_ms}"  # topic ids are unique
+        pending = self.store.partition(topic, partition, identity)
+        resumed = resume(pending, progress, answer.log_start)
         owned.ready_at = answer.log_end
         owned.timeline = Timeline(
             topic,
@@ -277,6 +279,12 @@ class DelayService:
             refused=owned.refused,
         )
         owned.loads_far = resumed.far
+        if resumed.gone:
+            log.error(
+                "%s-%d: %d records were deleted before they were delivered or moved; does the topic "
+                "have retention.ms=-1 and retention.bytes=-1?",
+                *(topic, partition, resumed.gone),
+            )
         log.info(
             "%s-%d: settled to %d, read from %d to %d%s",
             *(topic, partition, progress.position, resumed.read_from, answer.log_end),
@@ -329,6 +337,26 @@ class DelayService:
         else:
             self._committed(settled, rejected)
 
+    def _can_deliver(self) -> bool:
+        """A producer is made as soon as there is a partition: its first word takes a while."""
+        if self._deliverer is not None:
+            return True
+        if not self._owned:
+            return False
+        deliverer = Deliverer(
+            self.connection,
+            self.transactional_id,
+            largest_batch_bytes=self._catalog.largest_batch_bytes,
+        )
+        try:
+            deliverer.open(self._stopping.is_set)
+        except Lost as lost:
+            self._settle_at = monotonic() + WAIT_AFTER_LOSS_S
+            log.warning("no producer: %s", lost)
+            return False
+        self._deliverer = deliverer
+        return True
+
     def _decide(self, now_ms: int) -> list[tuple[Owned, Pair, Settlement]]:
         due = []
         for owned in self._owned.values():
@@ -366,7 +394,8 @@ class DelayService:
         return None
 
     def _write(self, settled: list[tuple[Owned, Pair, Settlement]], now_ms: int) -> int:
-        deliverer = self._open_deliverer()
+        deliverer = self._deliverer
+        assert deliverer is not None
         deliverer.begin()
         rejected = 0
         offsets = []
@@ -410,17 +439,6 @@ class DelayService:
                 log.warning("%s refuses %s: %s", refusal.topic, source.decode(), refusal.why)
                 owned.timeline.refuse(int(offset), refusal.why)
 
-    def _open_deliverer(self) -> Deliverer:
-        if self._deliverer is None:
-            deliverer = Deliverer(
-                self.connection,
-                self.transactional_id,
-                largest_batch_bytes=self._catalog.largest_batch_bytes,
-            )
-            deliverer.open(self._stopping.is_set)
-            self._deliverer = deliverer
-        return self._deliverer
-
     def _drop_deliverer(self) -> None:
         if self._deliverer is not None:
             self._deliverer.close()
@@ -428,8 +446,8 @@ class DelayService:
 
     def _close(self) -> None:
         self._topics.stop()
-        self._reader.close()
         self._member.close()
+        self._reader.close()
         self._drop_deliverer()
         self.store.close()
 

@@ -1,0 +1,1 @@
+"""Services as real processes against real brokers: ours, and Apache Kafka."""

@@ -1,0 +1,126 @@
+"""An instance of the delay service as a process of its own, ended by its id."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.interop.brokers import free_port
+
+_started: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in _started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+class DelayProcess:
+    def __init__(self, bootstrap: str, folder: Path, instance: str = "one") -> None:
+        self.bootstrap = bootstrap
+        self.instance = instance
+        self.store = folder / f"store-{instance}"
+        self.log_path = folder / f"delay-{instance}.log"
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> DelayProcess:
+        assert self.process is None, "already running"
+        command = [
+            *(sys.executable, "-m", "headrace.services.delay.main"),
+            *("--bootstrap", self.bootstrap),
+            *("--folder", str(self.store)),
+            *("--instance", self.instance),
+            *("--admin-port", str(self.port)),
+        ]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        _started.add(self.process)
+        return self
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self._ended()
+
+    def stop(self, within_s: float = 15.0) -> None:
+        """SIGTERM, and the clean end that must follow."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(within_s)
+        self._ended()
+        assert code == 0, f"it ended with {code}:\n{self.log_text()[-3000:]}"
+
+    def halt(self) -> None:
+        """As a machine that stands still: SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def wipe_store(self) -> None:
+        assert self.process is None, "still running"
+        shutil.rmtree(self.store, ignore_errors=True)
+
+    def revive(self) -> None:
+        """Start it again if it has ended by itself."""
+        if self.process is not None and self.process.poll() is not None:
+            self._ended()
+            self.start()
+
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return json.load(answer)
+
+    def wait_for_partitions(self, count: int, within_s: float = 30.0) -> None:
+        """Until so many partitions deliver."""
+        deadline = time.monotonic() + within_s
+        delivering = -1
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):
+                topics = self.ask("/stats")["topics"]
+                states = [each["state"] for topic in topics for each in topic["partitions"]]
+                delivering = states.count("delivering")
+                if delivering == count:
+                    return
+            time.sleep(0.05)
+        raise AssertionError(
+            f"{delivering} partitions deliver, not {count}:\n{self.log_text()[-3000:]}"
+        )
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def _signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def _ended(self) -> None:
+        if self.process is not None:
+            _started.discard(self.process)
+            self.process = None
+
+    def __enter__(self) -> DelayProcess:
+        return self.start() if self.process is None else self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.go_on()
+            self.kill()
