@@ -46,5 +46,5 @@ INSTRUCTIONS = frozenset(
     {DELAY, DELIVER_AT, DELAY_LEVEL, PARTITION, ID, CANCEL, CRON, CRON_ZONE, CRON_UNTIL, CRON_COUNT}
 )
 # What the service itself adds: a record that was delivered once and is delayed again loses them.
-DELIVERED = frozenset({DUE_AT, SOURCE, MESSAGE_ID})
+DELIVERED = frozenset({DUE_AT, SOURCE, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL})
 NOT_HANDED_ON = INSTRUCTIONS | DELIVERED

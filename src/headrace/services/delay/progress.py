@@ -8,11 +8,15 @@ its metadata, so it changes in the transaction that delivers.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 # (due_ms, offset): the order of delivery within a partition.
 DueKey = tuple[int, int]
 BEFORE_ALL: DueKey = (-1, -1)
+
+# Metadata of another version must stop an older service: it would deliver again what is done.
+_VERSION = "headrace-delay/1 "
 
 
 @dataclass(slots=True)
@@ -24,9 +28,25 @@ class Progress:
 
 def to_metadata(progress: Progress, transactional_id: str) -> str:
     """The commit's metadata: all but the position, and who wrote it (to be fenced by others)."""
-    raise NotImplementedError
+    due_ms, offset = progress.watermark
+    fields = {"due": due_ms, "offset": offset, "far": progress.far, "by": transactional_id}
+    return _VERSION + json.dumps(fields, separators=(",", ":"))
 
 
 def from_commit(offset: int, metadata: str | None) -> tuple[Progress, str]:
-    """Progress and transactional id. Raises ValueError for metadata of somebody else."""
-    raise NotImplementedError
+    """Progress and transactional id. Raises ValueError for metadata of somebody else.
+
+    To go on with the position alone would deliver everything once more that is done and kept.
+    """
+    text = metadata or ""
+    try:
+        if not text.startswith(_VERSION):
+            raise ValueError("it has another beginning")
+        fields = json.loads(text.removeprefix(_VERSION))
+        watermark = int(fields["due"]), int(fields["offset"])
+        return Progress(offset, watermark, int(fields["far"])), str(fields["by"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"the commit at offset {offset} was not written by this version of the delay service: "
+            f"'{text[:200]}' ({error})"
+        ) from error

@@ -1,9 +1,9 @@
 """What one transaction does for one partition of the intake, decided and not yet true.
 
-Whoever writes it does so in one Kafka transaction: deliveries to the target in this order, outcomes,
-rejections, far records, and the group's offset with `progress` as its metadata. It may write a
-delivery to the rejected topic instead (too large for the target, no such partition): it counts as
-done either way.
+Whoever writes it does so in one Kafka transaction: deliveries to the target in this order,
+outcomes, rejections, far records, and the group's offset with `progress` as its metadata. It
+may write a delivery to the rejected topic instead (too large for the target, no such partition): it
+counts as done either way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.services.delay.instructions import RecordFields
+from headrace.services.delay.pending import Changes
 from headrace.services.delay.progress import DueKey, Progress
-
-# (key, value, headers, partition, due_ms, offset), ready for produce(): headers hold what is handed
-# on plus headrace-due-at, headrace-source and headrace-message-id. partition is the companion's own
-# number unless the record named another. offset is the intake's. A plain tuple: one is built per
-# delivered record.
-Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int]
+from headrace.services.delay.rows import Delivery as Delivery
 
 
 @dataclass(slots=True)
@@ -33,7 +29,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class Rejection:
-    """The record as it came, and why. With `due_ms` when the target refused it."""
+    """The record as it came, and why.
+
+    One that the target refused has the headers of a delivery instead of its instructions.
+    """
 
     record: RecordFields
     reason: str
@@ -56,6 +55,8 @@ class Settlement:
     outcomes: list[Outcome] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     far: list[FarRecord] = field(default_factory=list)
+    refused_offsets: list[int] = field(default_factory=list)  # of rejections by the target
+    changes: Changes | None = None  # for the store, once it is committed
 
     @property
     def trim_to(self) -> int | None:

@@ -1,53 +1,98 @@
 """One partition of the intake as a pure state machine: records and a clock in, settlements out.
 
-    timeline = Timeline(place, progress, pending, ready_at=end_offset)
+    resumed = resume(pending, progress, log_start)
+    timeline = Timeline(topic, partition, progress, pending, read_from=resumed.read_from,
+                        ready_at=end_offset, limits=Limits())
     timeline.take(records, now_ms)                 # in order of offset, from timeline.position on
     settlement = timeline.settle(now_ms, limit)    # None: nothing to do before next_wake_ms()
     ... one Kafka transaction writes it ...
     timeline.committed(settlement)                 # only now the store learns of it
 
 After an abort, or when it is not known how a commit ended, throw the object away and start from the
-committed progress and the store: `resume` says where to read. Not thread-safe. Reads no clock.
+committed progress and the store. Not thread-safe. Reads no clock. The rule by which a record is
+done is in `progress`; docs/decisions/0007 says why it holds.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.services.delay.instructions import RecordFields
+from headrace.services.delay import far_records
+from headrace.services.delay.cron import last_run_by
+from headrace.services.delay.deciding import decide, far_target, with_sample
+from headrace.services.delay.instructions import Cancel, RecordFields, Schedule, read_instruction
+from headrace.services.delay.limits import Limits as Limits
+from headrace.services.delay.overlay import NEVER_MS, Overlay
+from headrace.services.delay.pending import Changes, Pending
 from headrace.services.delay.progress import Progress
+from headrace.services.delay.rows import Row, at_run, long_keys, next_run, row_of, run_of
 from headrace.services.delay.settlement import Settlement
-from headrace.services.delay.store import Pending
 
-
-@dataclass(slots=True)
-class Limits:
-    settlement_records: int = 20_000  # bounds one settlement, with what it must do at once
-    settlement_bytes: int = 32 * 1024 * 1024
-    overlay_records: int = 20_000  # taken and not settled: then a settlement moves the position
-    overlay_bytes: int = 32 * 1024 * 1024
-    overlay_age_ms: int = 1_000
-    far_records: int = 2_000  # moved to the far topic by one settlement
-    far_after_ms: int = 3_600_000  # a record pending for so long is moved to the far topic
+_RECOVERED_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
 class Resumed:
-    """Where a partition starts: `far` says that far records below `read_from` are loaded first."""
+    """Where a partition starts, and what to do before."""
 
-    read_from: int
-    far: bool
+    read_from: int  # the intake offset to seek to
+    far: bool  # far records below `read_from` are to be loaded first
+    gone: int = 0  # intake records that were deleted before they were done or moved: report them
 
 
-def resume(pending: Pending, progress: Progress, log_start: int, limits: Limits) -> Resumed:
+def resume(pending: Pending, progress: Progress, log_start: int) -> Resumed:
     """Brings the store in line with what is committed, or empties it if it is of no use.
 
     When `far` is True: read the far topic up to its end offset as seen with read_uncommitted AFTER
-    the committed offset was fetched (markers of one transaction arrive at different moments), give
-    each live record of this partition to `Timeline.load_far`, then call `Timeline.far_loaded()`.
+    the committed offset was fetched (the markers of one transaction arrive at different moments),
+    give each live record of this partition to `Timeline.load_far`, then call
+    `Timeline.far_loaded()`, and only then `take`.
     """
-    raise NotImplementedError
+    if (
+        log_start <= pending.position <= progress.position
+        and pending.watermark <= progress.watermark
+        and pending.far <= progress.far
+    ):
+        _catch_up(pending, progress)
+        return Resumed(pending.position, far=False)
+    pending.clear()
+    gone = max(0, min(log_start, progress.position) - progress.far)
+    return Resumed(log_start, far=log_start > 0 and progress.far > 0, gone=gone)
+
+
+def _catch_up(pending: Pending, progress: Progress) -> None:
+    """A commit the store has not heard of: what it made done leaves, what repeats moves on."""
+    watermark = progress.watermark
+    if (pending.watermark, pending.far) == (watermark, progress.far):
+        return
+    changes = Changes(pending.position, watermark, progress.far, pending.samples)
+    after, complete = pending.watermark, False
+    while not complete:
+        rows, complete = pending.scan(after, watermark[0], _RECOVERED_AT_ONCE)
+        for row in rows:
+            after = row[0], row[1]
+            if after > watermark:
+                complete = True
+                break
+            changes.count_by -= 1
+            _leave(row, progress, changes)
+    changes.long = long_keys(changes.puts, 0, progress.far)
+    pending.apply(changes)
+
+
+def _leave(row: Row, progress: Progress, changes: Changes) -> None:
+    id_ = row[2][5]
+    moved = next_run(row, progress.watermark) if row[2][6] is not None else None
+    if moved is None:
+        if id_ is not None:
+            changes.done_ids.append(((row[0], row[1]), id_))
+        return
+    changes.puts.append(moved)
+    changes.count_by += 1
+    if id_ is not None:
+        changes.ids[id_] = moved[0], moved[1]
 
 
 class Timeline:
@@ -55,65 +100,278 @@ class Timeline:
         self,
         topic: str,  # the companion's name
         partition: int,
-        progress: Progress,
+        progress: Progress,  # committed
         pending: Pending,
         *,
         read_from: int,  # from `resume`
-        ready_at: int,  # nothing is delivered before the position has reached it: the end at assignment
+        ready_at: int,  # the intake's end when the partition was assigned
         limits: Limits,
         refused: dict[int, str] | None = None,  # intake offset -> reason, see `refuse`
-    ) -> None: ...
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.progress = progress
+        self.limits = limits
+        self.pending = pending
+        self.refused = {} if refused is None else refused
+        self.overlay = Overlay()
+        self.samples = list(pending.samples)
+        self._newest_ms = self.samples[-1][0] if self.samples else 0
+        self._position = read_from
+        self._ready_at = ready_at
+        self._held: deque[RecordFields] = deque()
+        self._held_until_ms = 0
+        # Below the committed position: records are read again, for the store alone.
+        self._reading_again = read_from < progress.position
+        self._stored_ms: int | None = None  # the store has nothing due before; None: not known
 
     @property
     def position(self) -> int:
-        """The next intake offset to take."""
-        raise NotImplementedError
+        """The next intake offset to take. (Records given and held back are taken already.)"""
+        return self._held[-1][0] + 1 if self._held else self._position
+
+    @property
+    def taken_to(self) -> int:
+        """Intake offsets below it are taken and not held back: the position to commit."""
+        return self._position
 
     @property
     def ready(self) -> bool:
         """Its state is complete: the position has reached the committed one and `ready_at`."""
-        raise NotImplementedError
+        return self._position >= self._ready_at and not self._reading_again
 
     def wants_more(self) -> bool:
         """False: pause the intake of this partition until a settlement is committed."""
-        raise NotImplementedError
+        if self._reading_again:
+            return True
+        return not self._held and not self._full()
 
     def take(self, records: Sequence[RecordFields], now_ms: int) -> None:
-        """Records in order of offset. Takes more than it wants without harm, but memory."""
-        raise NotImplementedError
+        """Records in order of offset. More than it wants is held back, and costs memory only."""
+        self._held.extend(records)
+        self._take_held(now_ms)
 
     def skip_to(self, offset: int) -> None:
-        """The consumer's position: offsets before it without a record (markers, aborted) are empty."""
-        raise NotImplementedError
+        """The consumer's position: what lies before it without a record will never have one."""
+        if not self._held and offset > self._position:
+            self._position = offset
+            self._end_of_reading_again()
 
     def settle(self, now_ms: int, limit: int | None = None) -> Settlement | None:
-        """What to do now; `limit` bounds the deliveries that can wait, below Limits.
+        """What to do now; None when there is nothing.
 
-        Decides only: the same call again gives the same. None when there is nothing to do.
+        `limit` bounds the deliveries that can wait, below that of Limits. Decides only: what counts
+        is the last settlement before `committed`, and no `take` in between.
         """
-        raise NotImplementedError
+        self._take_held(now_ms)
+        if self._reading_again:
+            return None
+        overlay = self.overlay
+        if self._position > self.progress.position and (
+            overlay.opened_ms is None or now_ms < overlay.opened_ms
+        ):
+            overlay.opened_ms = now_ms
+        if not self.ready:
+            return decide(self, now_ms, room=0) if self._full() else None
+        if not (
+            overlay.must
+            or now_ms >= min(overlay.earliest_ms, self.first_stored_ms)
+            or self._is_time_to_move_on(now_ms)
+            or far_target(self, now_ms) > self.progress.far
+        ):
+            return None
+        most = self.limits.settlement_records
+        room = most if limit is None else min(limit, most)
+        return decide(self, now_ms, room=max(0, room - overlay.must))
 
     def committed(self, settlement: Settlement) -> None:
         """The transaction of the last settlement is committed: the store follows."""
-        raise NotImplementedError
+        assert settlement.before is self.progress, "a settlement is committed once, in order"
+        assert settlement.progress.position == self._position, "nothing is taken in between"
+        assert settlement.changes is not None
+        self.pending.apply(settlement.changes)
+        self.progress = settlement.progress
+        self.samples = list(settlement.changes.samples)
+        self.overlay = Overlay()
+        self._stored_ms = None
+        if self.refused:
+            for delivered in settlement.refused_offsets:
+                self.refused.pop(delivered, None)
 
     def refuse(self, offset: int, reason: str) -> None:
         """The target does not take this record: settlements reject it instead of delivering it.
 
-        Tell it before the timeline settles again; the dict given to the constructor remembers it for
-        the next timeline of this partition until it is settled.
+        The dict given to the constructor remembers it for the next timeline of this partition,
+        until it is settled.
         """
-        raise NotImplementedError
+        self.refused[offset] = reason
 
     def next_wake_ms(self) -> int | None:
-        """When `settle` has something to do unless records arrive; None: never."""
-        raise NotImplementedError
+        """When `settle` has something to do unless records arrive; None: never. May be past."""
+        if self._reading_again:
+            return None
+        if not self.ready:
+            return 0 if self._full() else None
+        overlay = self.overlay
+        if overlay.must:
+            return 0
+        at_ms = min(overlay.earliest_ms, self.first_stored_ms)
+        if self._held:
+            at_ms = min(at_ms, self._held_until_ms)
+        if self._position > self.progress.position:
+            opened_ms = overlay.opened_ms
+            wait_ms = self.limits.overlay_age_ms
+            at_ms = min(at_ms, 0 if opened_ms is None or self._full() else opened_ms + wait_ms)
+        for time_ms, offset in self.samples:
+            if self.progress.far < offset <= self.progress.position:
+                at_ms = min(at_ms, time_ms + self.limits.far_after_ms)
+                break
+        return None if at_ms == NEVER_MS else at_ms
+
+    # ---- the far topic, when the store was lost -------------------------------------------------
 
     def load_far(
         self, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes | None]]
     ) -> None:
-        """One record of the far topic with this partition's prefix (see `far_records`)."""
-        raise NotImplementedError
+        """One live record of the far topic of this partition; others of its keys are not ours."""
+        row: Row | None = far_records.read(key, value, headers)
+        assert row is not None
+        if row[1] >= self._position:
+            return  # the intake still has it
+        if (row[0], row[1]) <= self.progress.watermark:
+            row = next_run(row, self.progress.watermark) if row[2][6] is not None else None
+        if row is not None:
+            if (id_ := row[2][5]) is not None:
+                self.overlay.ids[id_] = row[0], row[1]
+            self.overlay.add(row, late=False)
+        if len(self.overlay.rows) >= self.limits.overlay_records:
+            self._absorb(position=0)
 
     def far_loaded(self) -> None:
-        raise NotImplementedError
+        self._absorb(position=self._position)
+
+    # ---- taking ---------------------------------------------------------------------------------
+
+    def _take_held(self, now_ms: int) -> None:
+        held = self._held
+        newest_ms = self._newest_ms
+        start = self._position
+        while held:
+            record = held[0]
+            offset = record[0]
+            if offset >= self._position:
+                if offset >= self.progress.position:
+                    self._end_of_reading_again(offset)
+                    if self.overlay.must >= self.limits.settlement_records:
+                        break
+                elif len(self.overlay.rows) >= self.limits.overlay_records:
+                    self._absorb(position=self._position)
+                if not self._take_one(record, now_ms):
+                    break
+                if record[1] > newest_ms:
+                    newest_ms = record[1]
+                self._position = offset + 1
+            held.popleft()
+        if self._position > start:
+            self._newest_ms = newest_ms
+            with_sample(self.samples, (newest_ms, self._position), self.limits.sample_ms)
+        self._end_of_reading_again()
+
+    def _take_one(self, record: RecordFields, now_ms: int) -> bool:
+        """False: it stays, because it is not due yet and the watermark has passed it already."""
+        instruction = read_instruction(record)
+        again = record[0] < self.progress.position
+        if type(instruction) is Schedule:
+            return self._take_schedule(row_of(record, instruction), now_ms, again)
+        if type(instruction) is Cancel:
+            watermark = self.progress.watermark
+            self.overlay.cancel(record, instruction.id, self.pending, watermark, told=again)
+        elif not again:
+            self.overlay.reject(record, instruction.reason)  # type: ignore[union-attr]
+        return True
+
+    def _take_schedule(self, row: Row, now_ms: int, again: bool) -> bool:
+        watermark = self.progress.watermark
+        overlay = self.overlay
+        late = (row[0], row[1]) <= watermark
+        placed: Row | None = row
+        if late:
+            if not again and row[0] > now_ms:
+                # The clock was stepped back. To go past it would mean that it is done, and to
+                # deliver it would be early.
+                self._held_until_ms = row[0]
+                return False
+            if row[2][6] is not None:
+                placed, late = self._place_late_cron(row, now_ms, again)
+            elif again:
+                placed = None
+        if (id_ := row[2][5]) is not None:
+            key = (row[0], row[1]) if placed is None else (placed[0], placed[1])
+            overlay.name(id_, key, self.pending, watermark)
+            if placed is None:
+                overlay.done_ids.append((key, id_))
+        if placed is not None:
+            overlay.add(placed, late=late)
+        return True
+
+    def _place_late_cron(self, row: Row, now_ms: int, again: bool) -> tuple[Row | None, bool]:
+        """Runs up to the watermark were missed: made now, or part of one that is due as well."""
+        watermark = self.progress.watermark
+        if not again:
+            last = at_run(row, last_run_by(run_of(row), now_ms))
+            if (last[0], last[1]) <= watermark:
+                return last, True
+        return next_run(row, watermark), False
+
+    def _end_of_reading_again(self, reached: int = -1) -> None:
+        if self._reading_again and max(reached, self._position) >= self.progress.position:
+            self._position = max(self._position, self.progress.position)
+            self._absorb(position=self._position)
+            self._reading_again = False
+
+    def _absorb(self, position: int) -> None:
+        """To the store without a settlement: all of it is below the committed position."""
+        overlay = self.overlay
+        puts = list(overlay.rows.values())
+        progress = self.progress
+        self.pending.apply(
+            Changes(
+                position,
+                progress.watermark,
+                progress.far,
+                list(self.samples),
+                count_by=len(puts) - len(overlay.dropped),
+                puts=puts,
+                long=long_keys(puts, self.limits.far_after_ms, progress.far),
+                deletes=list(overlay.dropped),
+                ids=overlay.ids,
+                done_ids=overlay.done_ids,
+            )
+        )
+        self.overlay = Overlay()
+        self._stored_ms = None
+
+    # ---- when -----------------------------------------------------------------------------------
+
+    def _full(self) -> bool:
+        overlay, limits = self.overlay, self.limits
+        return (
+            len(overlay.rows) >= limits.overlay_records
+            or overlay.must >= limits.settlement_records
+            or overlay.weight >= limits.overlay_bytes
+        )
+
+    def _is_time_to_move_on(self, now_ms: int) -> bool:
+        if self._position <= self.progress.position:
+            return False
+        opened_ms = self.overlay.opened_ms
+        assert opened_ms is not None
+        return self._full() or now_ms - opened_ms >= self.limits.overlay_age_ms
+
+    @property
+    def first_stored_ms(self) -> int:
+        """The store has nothing due before."""
+        if self._stored_ms is None:
+            first = self.pending.first_after(self.progress.watermark)
+            self._stored_ms = NEVER_MS if first is None else first[0]
+        return self._stored_ms

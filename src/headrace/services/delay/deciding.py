@@ -1,0 +1,224 @@
+"""How one settlement is decided: what is delivered, what is dropped, what moves to the far topic.
+
+Pure: reads a timeline's state and changes nothing of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Protocol
+
+from headrace.services.delay import far_records
+from headrace.services.delay.cron import last_run_by
+from headrace.services.delay.limits import Limits
+from headrace.services.delay.overlay import Overlay
+from headrace.services.delay.pending import Changes, Pending, Sample
+from headrace.services.delay.progress import DueKey, Progress
+from headrace.services.delay.rows import (
+    Delivery,
+    Row,
+    at_run,
+    deliveries,
+    long_keys,
+    next_run,
+    run_of,
+)
+from headrace.services.delay.settlement import FarRecord, Rejection, Settlement
+
+# Kept of the intake's age; when a partition cannot move on for long they become coarser.
+MOST_SAMPLES = 256
+
+
+class State(Protocol):
+    """Of a timeline, what is read here."""
+
+    topic: str
+    partition: int
+    progress: Progress
+    limits: Limits
+    pending: Pending
+    overlay: Overlay
+    samples: list[Sample]
+    refused: dict[int, str]
+
+    @property
+    def taken_to(self) -> int: ...
+
+    @property
+    def first_stored_ms(self) -> int: ...
+
+
+class _Due:
+    """What is delivered in order, and how far that goes."""
+
+    __slots__ = ("crons", "rows", "stored", "watermark")
+
+    def __init__(self, watermark: DueKey) -> None:
+        self.rows: list[Row] = []  # to deliver
+        self.stored = 0  # rows of the store up to the new watermark
+        self.crons: list[Row] = []  # repeating rows up to the new watermark, as they stood
+        self.watermark = watermark
+
+
+def decide(state: State, now_ms: int, room: int) -> Settlement:
+    overlay, before = state.overlay, state.progress
+    late = sorted(overlay.rows[offset] for offset in overlay.late)
+    due = _due(state, now_ms, room) if room else _Due(before.watermark)
+    watermark = due.watermark
+    moved, ended = _next_runs(due.crons + [row for row in late if row[2][6] is not None], watermark)
+    delivered = late + due.rows
+    puts = [row for row in overlay.rows.values() if _is_above(row, watermark)] + moved
+    far, far_rows = _far(state, now_ms, watermark, {row[1]: row for row in moved})
+
+    progress = Progress(state.taken_to, watermark, far)
+    settlement = Settlement(before, progress)
+    settlement.outcomes = overlay.outcomes
+    settlement.rejections = overlay.rejections
+    settlement.deliveries, refused = _split_refused(state, delivered)
+    if refused:
+        settlement.rejections = overlay.rejections + refused
+        settlement.refused_offsets = [rejection.record[0] for rejection in refused]
+    done = [row for row in delivered if row[2][6] is None] + ended
+    settlement.far = far_rows + _tombstones(state, done)
+    settlement.changes = Changes(
+        progress.position,
+        watermark,
+        far,
+        _trimmed(state.samples, far),
+        count_by=len(puts) - due.stored - len(overlay.dropped),
+        puts=puts,
+        long=long_keys(puts, state.limits.far_after_ms, far),
+        deletes=list(overlay.dropped),
+        ids=overlay.ids | {row[2][5]: (row[0], row[1]) for row in moved if row[2][5] is not None},
+        done_ids=[((row[0], row[1]), row[2][5]) for row in done if row[2][5] is not None],
+    )
+    return settlement
+
+
+def _is_above(row: Row, key: DueKey) -> bool:
+    return (row[0], row[1]) > key
+
+
+def _due(state: State, now_ms: int, room: int) -> _Due:
+    overlay, limits = state.overlay, state.limits
+    due = _Due(state.progress.watermark)
+    rows, complete = state.pending.scan(due.watermark, now_ms, room, limits.settlement_bytes)
+    # Rows behind the last one scanned are not known: nothing may be delivered beyond it.
+    frontier = None if complete else (rows[-1][0], rows[-1][1])
+    if overlay.dropped:
+        rows = [row for row in rows if (row[0], row[1]) not in overlay.dropped]
+    stored = rows
+    if fresh := overlay.due(now_ms):
+        rows = sorted(rows + fresh)
+    crons = [row for row in rows if row[2][6] is not None]
+    if crons:
+        # Missed runs collapse into the last of them, which takes its place in the order.
+        rows = sorted(
+            row if row[2][6] is None else at_run(row, last_run_by(run_of(row), now_ms))
+            for row in rows
+        )
+    if frontier is not None:
+        rows = rows[: _index_after(rows, frontier)]
+    if len(rows) > room:
+        rows = rows[:room]
+        frontier = None
+    due.rows = rows
+    if frontier is not None:
+        due.watermark = frontier
+    elif rows:
+        due.watermark = rows[-1][0], rows[-1][1]
+    due.stored = _index_after(stored, due.watermark)
+    due.crons = crons[: _index_after(crons, due.watermark)]
+    return due
+
+
+def _index_after(rows: list[Row], key: DueKey) -> int:
+    return bisect_right(rows, key, key=lambda row: (row[0], row[1]))
+
+
+def _next_runs(crons: list[Row], watermark: DueKey) -> tuple[list[Row], list[Row]]:
+    """Where repeating rows stand afterwards, and those that have had their last run."""
+    moved, ended = [], []
+    for row in crons:
+        following = next_run(row, watermark)
+        if following is None:
+            ended.append(row)
+        else:
+            moved.append(following)
+    return moved, ended
+
+
+def _split_refused(state: State, rows: list[Row]) -> tuple[list[Delivery], list[Rejection]]:
+    topic, partition, refused = state.topic, state.partition, state.refused
+    if not refused:
+        return deliveries(rows, topic, partition), []
+    taken = deliveries([row for row in rows if row[1] not in refused], topic, partition)
+    return taken, [
+        Rejection((row[1], row[2][4], key, value, headers), refused[row[1]])
+        for row in rows
+        if row[1] in refused
+        for key, value, headers, *_ in deliveries([row], topic, partition)
+    ]
+
+
+def _tombstones(state: State, done: list[Row]) -> list[FarRecord]:
+    far = state.progress.far
+    if not far:
+        return []
+    offsets = [row[1] for row in done if row[1] < far]
+    offsets += [offset for _, offset in state.overlay.dropped if offset < far]
+    return [far_records.tombstone(state.topic, state.partition, offset) for offset in offsets]
+
+
+# ---- moving to the far topic --------------------------------------------------------------------
+
+
+def far_target(state: State, now_ms: int) -> int:
+    """Below this offset, whatever is pending is known as long: it could be moved now.
+
+    A record that is not long was due within `far_after_ms` of its append time. If it stood before a
+    sample so old, it would be due before the first row of the store.
+    """
+    old_ms = min(now_ms, state.first_stored_ms) - state.limits.far_after_ms
+    target = state.progress.far
+    for time_ms, offset in state.samples:
+        if time_ms > old_ms or offset > state.progress.position:
+            break
+        target = max(target, offset)
+    return target
+
+
+def _far(
+    state: State, now_ms: int, watermark: DueKey, moved: dict[int, Row]
+) -> tuple[int, list[FarRecord]]:
+    before, limit = state.progress.far, state.limits.far_records
+    target = far_target(state, now_ms)
+    if target == before:
+        return before, []
+    keys = state.pending.long_rows(before, target, limit)
+    if len(keys) == limit:
+        target = keys[-1][1] + 1
+    records = []
+    for key in keys:
+        row = moved.get(key[1])
+        if row is None and key > watermark and key not in state.overlay.dropped:
+            row = state.pending.get(key)
+            assert row is not None, "a long row is there until it is done or dropped"
+        if row is not None:
+            records.append(far_records.write(state.topic, state.partition, row))
+    return target, records
+
+
+def with_sample(samples: list[Sample], sample: Sample, every_ms: int) -> None:
+    """The last sample is always the newest state; the one before it is fixed."""
+    if len(samples) >= 2 and sample[0] < samples[-2][0] + every_ms:
+        samples[-1] = sample
+    else:
+        samples.append(sample)
+    if len(samples) > MOST_SAMPLES:
+        del samples[1:-1:2]
+
+
+def _trimmed(samples: list[Sample], far: int) -> list[Sample]:
+    """Samples that can still move the far mark, and the newest, which says how old all is."""
+    return [sample for sample in samples[:-1] if sample[1] > far] + samples[-1:]

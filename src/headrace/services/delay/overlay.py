@@ -1,0 +1,105 @@
+"""What was taken from a partition of the intake since its last commit, in order, effects included.
+
+A newer record of the same id and a cancel take effect here at once: an older row that is still here
+leaves, one that is in the store is noted as dropped. Nothing here is true before a commit.
+"""
+
+from __future__ import annotations
+
+from headrace.contract import headers as names
+from headrace.services.delay.instructions import RecordFields
+from headrace.services.delay.pending import Pending
+from headrace.services.delay.progress import DueKey
+from headrace.services.delay.rows import Row, weight_of
+from headrace.services.delay.settlement import Outcome, Rejection
+
+NEVER_MS = 2**62
+
+
+class Overlay:
+    __slots__ = (
+        "dropped",
+        "done_ids",
+        "earliest_ms",
+        "ids",
+        "late",
+        "opened_ms",
+        "outcomes",
+        "rejections",
+        "rows",
+        "weight",
+    )
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}  # by offset
+        self.late: set[int] = set()  # offsets of rows that the watermark has passed already
+        self.ids: dict[str, DueKey | None] = {}  # None: cancelled
+        self.dropped: set[DueKey] = set()  # rows of the store that are replaced or cancelled
+        self.outcomes: list[Outcome] = []
+        self.rejections: list[Rejection] = []
+        self.done_ids: list[tuple[DueKey, str]] = []  # only while reading again
+        self.earliest_ms = NEVER_MS  # no row is due before
+        self.weight = 0
+        self.opened_ms: int | None = None
+
+    @property
+    def must(self) -> int:
+        """How many records the next settlement has to write, whatever its limit."""
+        return len(self.late) + len(self.outcomes) + len(self.rejections)
+
+    def add(self, row: Row, *, late: bool) -> None:
+        due_ms, offset, kept = row
+        self.rows[offset] = row
+        self.weight += weight_of(kept)
+        if late:
+            self.late.add(offset)
+        elif due_ms < self.earliest_ms:
+            self.earliest_ms = due_ms
+
+    def name(self, id_: str, key: DueKey | None, pending: Pending, watermark: DueKey) -> None:
+        """The last schedule of that id is this one: the one before is out, if it is pending."""
+        self._drop(self._last_of(id_, pending), watermark)
+        self.ids[id_] = key
+
+    def cancel(
+        self, record: RecordFields, id_: str, pending: Pending, watermark: DueKey, *, told: bool
+    ) -> None:
+        """`told`: the outcome was written when the record was read before."""
+        target = self._last_of(id_, pending)
+        if target is None:
+            outcome = names.UNKNOWN
+        elif self._drop(target, watermark):
+            outcome = names.CANCELLED
+            self.ids[id_] = None
+        else:
+            outcome = names.TOO_LATE
+        if not told:
+            self.outcomes.append(Outcome(record[0], record[2], id_, outcome, target))
+
+    def reject(self, record: RecordFields, reason: str) -> None:
+        self.rejections.append(Rejection(record, reason))
+        self.weight += len(record[3] or b"")
+
+    def due(self, now_ms: int) -> list[Row]:
+        """Rows whose time has come, beside the late ones, in no order."""
+        if now_ms < self.earliest_ms:
+            return []
+        late = self.late
+        return [row for row in self.rows.values() if row[0] <= now_ms and row[1] not in late]
+
+    def _last_of(self, id_: str, pending: Pending) -> DueKey | None:
+        return self.ids[id_] if id_ in self.ids else pending.find_id(id_)
+
+    def _drop(self, key: DueKey | None, watermark: DueKey) -> bool:
+        """Whether it was pending."""
+        if key is None:
+            return False
+        row = self.rows.pop(key[1], None)
+        if row is not None:
+            self.late.discard(key[1])
+            self.weight -= weight_of(row[2])
+            return True
+        if key > watermark:
+            self.dropped.add(key)
+            return True
+        return False

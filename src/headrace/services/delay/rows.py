@@ -1,0 +1,106 @@
+"""One pending record: what of it is kept until it is due, and what it becomes when it is.
+
+Rows are plain tuples, because one is built for every record twice: (due_ms, offset, kept) sorts in
+the order of delivery, and `kept` is what marshal writes and reads in one call of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.contract import headers as names
+from headrace.services.delay.cron import Cron, Run, run_after
+from headrace.services.delay.instructions import RecordFields, Schedule
+from headrace.services.delay.progress import DueKey
+
+CronFields = tuple[str, str, int | None, int | None, int]
+# (key, value, headers, partition, appended_ms, id, cron); cron as the fields of `Cron`.
+Kept = tuple[
+    bytes | None,
+    bytes | None,
+    list[tuple[str, bytes | None]] | None,
+    int | None,
+    int,
+    str | None,
+    CronFields | None,
+]
+Row = tuple[int, int, Kept]
+# (key, value, headers, partition, due_ms, offset), ready for produce(): headers hold what is handed
+# on plus headrace-due-at, headrace-source and headrace-message-id. partition is the companion's own
+# number unless the record named another. offset is the intake's.
+Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int]
+
+# What a row weighs in memory beside its key, value and headers.
+_ROW_BYTES = 200
+
+
+def row_of(record: RecordFields, schedule: Schedule) -> Row:
+    offset, appended_ms, key, value, _ = record
+    cron = _fields(schedule.cron) if schedule.cron is not None else None
+    kept = key, value, schedule.headers, schedule.partition, appended_ms, schedule.id, cron
+    return schedule.due_ms, offset, kept
+
+
+def weight_of(kept: Kept) -> int:
+    """About how many bytes it takes, for bounds."""
+    size = _ROW_BYTES
+    if kept[0] is not None:
+        size += len(kept[0])
+    if kept[1] is not None:
+        size += len(kept[1])
+    if kept[2] is not None:
+        for name, value in kept[2]:
+            size += 100 + len(name) + (len(value) if value is not None else 0)
+    return size
+
+
+def deliveries(rows: Iterable[Row], topic: str, partition: int) -> list[Delivery]:
+    """`topic` and `partition` are the intake's."""
+    source = f"{topic}/{partition}/%d".encode()
+    due_at, source_name = names.DUE_AT, names.SOURCE
+    made: list[Delivery] = []
+    for due_ms, offset, (key, value, kept_headers, asked, _, id_, _) in rows:
+        due = b"%d" % due_ms
+        headers = [(due_at, due), (source_name, source % offset)]
+        if kept_headers is not None:
+            headers = kept_headers + headers  # type: ignore[assignment]
+        if id_ is not None:
+            headers.append((names.MESSAGE_ID, b"%b@%b" % (id_.encode(), due)))
+        target = partition if asked is None else asked
+        made.append((key, value, headers, target, due_ms, offset))  # type: ignore[arg-type]
+    return made
+
+
+def run_of(row: Row) -> Run:
+    cron = row[2][6]
+    assert cron is not None
+    return Run(row[0], Cron(*cron))
+
+
+def _fields(cron: Cron) -> CronFields:
+    # marshal takes plain tuples only.
+    return cron.expression, cron.zone, cron.until_ms, cron.runs, cron.number
+
+
+def at_run(row: Row, run: Run) -> Row:
+    """The same record, for another run."""
+    _, offset, kept = row
+    return run.due_ms, offset, (*kept[:6], _fields(run.cron))
+
+
+def next_run(row: Row, watermark: DueKey) -> Row | None:
+    """The row of a repeating record after everything up to the watermark is done."""
+    offset = row[1]
+    # A run at the watermark's own time is to come if the record stands behind the watermark's.
+    after_ms = watermark[0] if offset <= watermark[1] else watermark[0] - 1
+    run = run_after(run_of(row), after_ms)
+    return None if run is None else at_run(row, run)
+
+
+def long_keys(rows: Iterable[Row], far_after_ms: int, far: int) -> list[DueKey]:
+    """Keys of rows that may still be pending when the intake wants to forget them."""
+    return [
+        (due_ms, offset)
+        for due_ms, offset, kept in rows
+        if offset >= far and (due_ms - kept[4] >= far_after_ms or kept[6] is not None)
+    ]
