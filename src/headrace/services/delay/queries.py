@@ -1,152 +1,244 @@
-"""What people ask about pending messages: which are there, by topic, time, id or key, page by page.
+"""What can be asked about a running instance: what is pending, how it fares, what Prometheus reads.
 
-Answers from the store, so what was taken in the last second may be missing. A page looks at a
-bounded number of rows; it can be short, even empty, and still have a cursor for the next one.
+Answers come from the store and from a snapshot that the service hands out, both from other threads
+than its loop, so asking never delays a delivery. Topics are named by their target, as people do.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from typing import Any
 
-from headrace.services.delay.pending import Pending
-from headrace.services.delay.progress import DueKey
-from headrace.services.delay.rows import CronFields, Row
+from headrace.contract.delay_topics import companion_of, target_of
+from headrace.services.delay.admin_http import Cursor, Search
+from headrace.services.delay.metrics import LATENESS_MS, Counters, counter_families, family
+from headrace.services.delay.store import PendingRow, Store
 
-MOST_ROWS = 1_000
-SCANNED_PER_PAGE = 20_000
-MOST_COUNTED = 100_000
-_AT_A_TIME = 256
-_END_MS = 2**63
+ROWS_PER_LOOK = 200
+# A filter that hardly ever fits would scan everything: then a page is short and has a `next`.
+MOST_LOOKS = 50
+SOON_MS = 60_000
+# Counting stops here: "100,000 or more due within the minute" is all that anybody needs to know.
+COUNTED_AT_MOST = 100_000
+
+REBUILDING, DELIVERING, WAITING = "rebuilding", "delivering", "waiting"
 
 
-class Held(Pending, Protocol):
-    """One partition's rows, with its name. Read by another thread than the one that changes them."""
+@dataclass(slots=True)
+class PartitionStatus:
+    """One partition that this instance owns."""
 
-    topic: str
+    companion: str
     partition: int
+    state: str  # REBUILDING, DELIVERING, or WAITING (see `problem`)
+    position: int = 0  # the next record of the companion to read
+    ready_at: int = 0  # rebuilding ends when the position has reached this
+    problem: str | None = None  # why it does not deliver: what to do, in one sentence
 
 
 @dataclass(slots=True)
-class Query:
-    topic: str
-    partition: int | None = None  # of the companion
-    id: str | None = None
-    key: bytes | None = None
-    from_ms: int | None = None  # due at that time or later
-    to_ms: int | None = None  # due before that time
-    after: str | None = None  # the cursor of the page before
-    limit: int = 100
+class ServiceStatus:
+    """A snapshot, made by the loop and not changed afterwards."""
+
+    instance: str
+    group: str
+    started_at_ms: int
+    now_ms: int  # by the service's own clock, which decides what is due
+    counters: Counters
+    partitions: list[PartitionStatus] = field(default_factory=list)
+    problem: str | None = None  # of the instance as a whole
 
 
-class PendingRow(NamedTuple):
-    """One pending message."""
+class DelayQueries:
+    """Answers for `admin_http`."""
 
-    topic: str  # the companion's
-    partition: int  # the companion's
-    offset: int  # in the companion
-    due_ms: int
-    appended_ms: int
-    id: str | None
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    target_partition: int
-    cron: CronFields | None  # expression, zone, until_ms, number of runs, number of the next run
+    def __init__(self, store: Store, status: Callable[[], ServiceStatus]) -> None:
+        self._store = store
+        self._status = status
+
+    def health(self) -> Mapping[str, Any]:
+        now = self._status()
+        return {
+            "ok": now.problem is None,
+            "instance": now.instance,
+            "problem": now.problem,
+            "partitions": len(now.partitions),
+            "rebuilding": sum(one.state == REBUILDING for one in now.partitions),
+        }
+
+    def stats(self) -> Mapping[str, Any]:
+        now = self._status()
+        counters = now.counters
+        return {
+            "instance": now.instance,
+            "group": now.group,
+            "started_at_ms": now.started_at_ms,
+            "now_ms": now.now_ms,
+            "problem": now.problem,
+            "topics": [self._topic(companion, now) for companion in _companions(now)],
+            "taken": counters.taken,
+            "delivered": counters.delivered,
+            "outcomes": counters.cancelled,
+            "rejected": counters.rejected,
+            "transactions": counters.settlements,
+            "aborted": counters.aborted,
+            # Upper bound in ms (null: none) and how many were at most so late, as in a histogram.
+            "lateness_ms": [
+                [bound, count]
+                for bound, count in zip(
+                    [*LATENESS_MS, None], counters.lateness_buckets, strict=True
+                )
+            ],
+        }
+
+    def _topic(self, companion: str, now: ServiceStatus) -> dict[str, Any]:
+        owned = [one for one in now.partitions if one.companion == companion]
+        return {
+            "topic": target_of(companion),
+            "pending": self._store.count_pending(companion),
+            "due_next_minute": self._store.count_due_before(
+                now.now_ms + SOON_MS, companion, COUNTED_AT_MOST
+            ),
+            "partitions": [
+                {
+                    "partition": one.partition,
+                    "state": one.state,
+                    "position": one.position,
+                    "ready_at": one.ready_at,
+                    "problem": one.problem,
+                }
+                for one in sorted(owned, key=lambda one: one.partition)
+            ],
+        }
+
+    # ---- what is pending
+
+    def pending(self, search: Search) -> Mapping[str, Any]:
+        """One page, over all topics in question, by due time and place."""
+        if search.topic is None:
+            companions = _companions(self._status())
+        else:
+            companions = [companion_of(search.topic)]
+        looks = [_Look(self._store, companion, search) for companion in companions]
+        rows = list(islice(merge(*looks, key=_place), search.limit))
+        cut_short = [look.reached for look in looks if look.reached is not None]
+        if cut_short:  # a topic was not scanned to the end: what lies behind that is not sure
+            rows = [row for row in rows if _place(row) <= min(cut_short)]
+            last: Cursor | None = min(cut_short)
+        else:
+            last = _place(rows[-1]) if len(rows) == search.limit else None
+        shown = [_shown(row, values=search.values) for row in rows]
+        return {"rows": shown, "next": None if last is None else str(last)}
+
+    # ---- Prometheus
+
+    def metrics(self) -> str:
+        now = self._status()
+        lines = [*counter_families(now.counters), *self._gauges(now)]
+        return "\n".join(lines) + "\n"
+
+    def _gauges(self, now: ServiceStatus) -> Iterator[str]:
+        topics = [self._topic(companion, now) for companion in _companions(now)]
+        for name, field_name, words in (
+            ("pending", "pending", "Messages that wait for their time."),
+            ("due_next_minute", "due_next_minute", "Messages due within the next minute."),
+        ):
+            samples = [({"topic": one["topic"]}, one[field_name]) for one in topics]
+            yield from family(f"headrace_delay_{name}", "gauge", words, samples)
+        yield from family(
+            "headrace_delay_rebuild_missing_records",
+            "gauge",
+            "Records to read before a partition delivers again.",
+            [
+                (
+                    {"topic": target_of(one.companion), "partition": one.partition},
+                    max(one.ready_at - one.position, 0),
+                )
+                for one in now.partitions
+                if one.state == REBUILDING
+            ],
+        )
 
 
-@dataclass(slots=True)
-class Page:
-    rows: list[PendingRow]
-    after: str | None  # the next page's cursor; None: that was all
+class _Look:
+    """The rows of one topic that a search asks for, in their order, a few at a time.
+
+    `reached` is set when it gave up before the end: rows up to there were seen.
+    """
+
+    def __init__(self, store: Store, companion: str, search: Search) -> None:
+        self._store = store
+        self._companion = companion
+        self._search = search
+        self.reached: Cursor | None = None
+
+    def __iter__(self) -> Iterator[PendingRow]:
+        search, after = self._search, None
+        from_ms = search.from_ms
+        if search.after is not None:
+            from_ms = max(from_ms or 0, search.after.due_ms)
+        for _ in range(MOST_LOOKS):
+            rows, after = self._store.find(
+                self._companion,
+                partition=search.partition,
+                id=search.id,
+                key=search.key,
+                from_ms=from_ms,
+                to_ms=search.to_ms,
+                after=after,
+                limit=ROWS_PER_LOOK,
+            )
+            for row in rows:
+                if search.after is None or _place(row) > search.after:
+                    yield row
+            if after is None:
+                return
 
 
-def find(partitions: Iterable[Held], query: Query) -> Page:
-    """Raises ValueError for a cursor that is none, or a limit out of bounds."""
-    if not 1 <= query.limit <= MOST_ROWS:
-        raise ValueError(f"a page has 1 to {MOST_ROWS} messages, not {query.limit}")
-    asked = [held for held in partitions if query.partition in (None, held.partition)]
-    if query.id is not None:
-        return Page([row for held in asked for row in _by_id(held, query)][: query.limit], None)
-    cursor = _read_cursor(query.after) if query.after is not None else None
-    streams = [_stream(held, _start(held.partition, query, cursor), query) for held in asked]
-    page = Page([], None)
-    scanned = heapq.merge(*streams, key=lambda row: (row.due_ms, row.partition, row.offset))
-    for number, row in enumerate(scanned, start=1):
-        if query.key is None or row.key == query.key:
-            page.rows.append(row)
-        if len(page.rows) == query.limit or number == SCANNED_PER_PAGE:
-            page.after = f"{row.due_ms}-{row.partition}-{row.offset}"
-            break
-    return page
+def _companions(now: ServiceStatus) -> list[str]:
+    return sorted({one.companion for one in now.partitions})
 
 
-def count_due_before(partitions: Iterable[Held], until_ms: int) -> int:
-    count = 0
-    for held in partitions:
-        if count < MOST_COUNTED:
-            rows, _ = held.scan(held.watermark, until_ms - 1, MOST_COUNTED - count)
-            count += len(rows)
-    return count
+def _place(row: PendingRow) -> Cursor:
+    return Cursor(row.due_ms, target_of(row.topic), row.partition, row.offset)
 
 
-def _by_id(held: Held, query: Query) -> Iterator[PendingRow]:
-    assert query.id is not None
-    key = held.find_id(query.id)
-    if key is None or key <= held.watermark or (row := held.get(key)) is None:
-        return
-    found = _pending_row(held, row)
-    if (
-        (query.key is None or found.key == query.key)
-        and (query.from_ms is None or found.due_ms >= query.from_ms)
-        and (query.to_ms is None or found.due_ms < query.to_ms)
-    ):
-        yield found
+def _shown(row: PendingRow, *, values: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "topic": target_of(row.topic),
+        "partition": row.partition,
+        "offset": row.offset,
+        "due_ms": row.due_ms,
+        "accepted_ms": row.appended_ms,
+        "id": row.id,
+        **_field("key", row.key),
+        "size": len(row.value or b""),
+        "target_partition": row.target_partition,
+        "cron": None,
+    }
+    if row.cron is not None:
+        expression, zone, until_ms, count = row.cron
+        shown["cron"] = {
+            "expression": expression,
+            "zone": zone,
+            "until_ms": until_ms,
+            "count": count,
+        }
+    if values:
+        shown |= _field("value", row.value)
+        shown["headers"] = [{"name": name} | _field("value", value) for name, value in row.headers]
+    return shown
 
 
-def _stream(held: Held, after: DueKey, query: Query) -> Iterator[PendingRow]:
-    until_ms = (query.to_ms if query.to_ms is not None else _END_MS) - 1
-    complete = False
-    while not complete:
-        rows, complete = held.scan(max(after, held.watermark), until_ms, _AT_A_TIME)
-        for row in rows:
-            after = row[0], row[1]
-            yield _pending_row(held, row)
-
-
-def _start(partition: int, query: Query, cursor: tuple[int, int, int] | None) -> DueKey:
-    """Rows after this key come next, where equal due times are in the order of partitions."""
-    start = ((query.from_ms or 0) - 1, _END_MS)
-    if cursor is None:
-        return start
-    due_ms, last_partition, offset = cursor
-    if partition == last_partition:
-        return max(start, (due_ms, offset))
-    return max(start, (due_ms, _END_MS) if partition < last_partition else (due_ms - 1, _END_MS))
-
-
-def _read_cursor(text: str) -> tuple[int, int, int]:
+def _field(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Bytes in JSON: as text if they are text."""
+    if value is None:
+        return {name: None}
     try:
-        due_ms, partition, offset = (int(part) for part in text.split("-"))
-    except ValueError as error:
-        raise ValueError(f"'{text[:100]}' is no cursor of a page") from error
-    return due_ms, partition, offset
-
-
-def _pending_row(held: Held, row: Row) -> PendingRow:
-    due_ms, offset, (key, value, headers, target, appended_ms, id_, cron) = row
-    return PendingRow(
-        held.topic,
-        held.partition,
-        offset,
-        due_ms,
-        appended_ms,
-        id_,
-        key,
-        value,
-        headers or [],
-        held.partition if target is None else target,
-        cron,
-    )
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
