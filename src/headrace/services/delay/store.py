@@ -10,7 +10,7 @@ progress. Rows of all partitions of an instance are in one database, each partit
     number 'o' offset      -> due             rows that may move to the far topic
     number 's'             -> position, watermark, far mark, count, samples
 
-Queries (`queries`) may come from other threads. Not done: sharing a folder between processes.
+Queries (`listing`) may come from other threads. Not done: sharing a folder between processes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from headrace.services.delay import queries
+from headrace.services.delay import listing
+from headrace.services.delay.listing import PendingRow as PendingRow
+from headrace.services.delay.listing import Wanted
 from headrace.services.delay.pending import Changes, Sample
 from headrace.services.delay.pending import Pending as Pending
 from headrace.services.delay.progress import BEFORE_ALL, DueKey
-from headrace.services.delay.queries import Page, Query
 from headrace.services.delay.rows import Row
 
 if TYPE_CHECKING:
@@ -106,16 +107,33 @@ class Store:
 
     # ---- queries, from any thread ---------------------------------------------------------------
 
-    def find(self, query: Query) -> Page:
-        """Pending rows of the partitions held here, in the order of their due times."""
-        return queries.find(self._of(query.topic), query)
+    def find(
+        self,
+        topic: str,  # the companion's
+        *,
+        partition: int | None = None,
+        id: str | None = None,
+        key: bytes | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> tuple[list[PendingRow], str | None]:
+        """Pending rows of the partitions held here, by due time; and the cursor of the next page.
+
+        A page can be short, even empty, and still have a cursor: see `listing`.
+        """
+        wanted = Wanted(partition, id, key, from_ms, to_ms, after, limit)
+        return listing.find(self._of(topic), wanted)
 
     def count_pending(self, topic: str | None = None) -> int:
         return sum(pending.count for pending in self._of(topic))
 
-    def count_due_before(self, until_ms: int, topic: str | None = None) -> int:
-        """Rows due before that time; counting stops at `queries.MOST_COUNTED`."""
-        return queries.count_due_before(self._of(topic), until_ms)
+    def count_due_before(
+        self, until_ms: int, topic: str | None = None, at_most: int = 100_000
+    ) -> int:
+        """Rows due before that time; counting stops at `at_most`."""
+        return listing.count_due_before(self._of(topic), until_ms, at_most)
 
     def _of(self, topic: str | None) -> list[RocksPending]:
         return [held for held in self.partitions.copy().values() if topic in (None, held.topic)]
