@@ -281,8 +281,8 @@ class DelayService:
         owned.loads_far = resumed.far
         if resumed.gone:
             log.error(
-                "%s-%d: %d records were deleted before they were delivered or moved; does the topic "
-                "have retention.ms=-1 and retention.bytes=-1?",
+                "%s-%d: %d records were deleted before they were delivered or moved; has the "
+                "topic retention.ms=-1 and retention.bytes=-1?",
                 *(topic, partition, resumed.gone),
             )
         log.info(
