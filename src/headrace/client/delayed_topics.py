@@ -17,7 +17,7 @@ from headrace.client.cancelling import Cancelled, cancel_and_wait
 from headrace.client.connection import Connection
 from headrace.client.delay_instances import DelayInstances
 from headrace.client.delay_registry import not_delayed, registrations
-from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.errors import ClientError, NoSuchTopic, sentence
 from headrace.client.topics import TopicDescription, Topics
 from headrace.client.writing import RecordWriter
 from headrace.contract import delay_topics
@@ -59,7 +59,7 @@ class DelayedTopics:
         try:
             new = delay_topics.register(topic, int(self._wall_s() * 1000))
         except ValueError as failure:
-            raise ClientError(f"{str(failure).capitalize()}.") from failure
+            raise ClientError(sentence(str(failure))) from failure
         topics = Topics(self.connection)
         if topic not in topics.cluster.topics:
             raise NoSuchTopic(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from headrace.client.errors import Misuse
+from headrace.client.errors import Misuse, sentence
 from headrace.client.records import HeaderList, Outgoing
 from headrace.contract import durations, headers
 from headrace.contract.delay_topics import companion_of
@@ -32,6 +32,7 @@ class When(TypedDict, total=False):
 TIMES = ("delay", "deliver_at", "cron")
 ONLY_WITH_CRON = ("cron_zone", "cron_until", "cron_count")
 LONGEST = timedelta(milliseconds=durations.LONGEST_DELAY_MS)
+TOO_LONG = "A delay is at most ten years."
 
 
 def delayed(record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
@@ -78,13 +79,15 @@ def _delay(given: Any) -> bytes:
         if given < timedelta(0):
             raise Misuse(f"A delay cannot be negative, as {given} is.")
         if given > LONGEST:
-            raise Misuse("A delay is at most ten years.")
+            raise Misuse(TOO_LONG)
         return str(-(-given // timedelta(milliseconds=1))).encode()  # rounded up: never early
     if isinstance(given, str):
         try:
-            durations.parse(given)
+            delay_ms = durations.parse(given)
         except ValueError as failure:
-            raise Misuse(str(failure)) from failure
+            raise Misuse(sentence(str(failure))) from failure
+        if delay_ms > durations.LONGEST_DELAY_MS:
+            raise Misuse(TOO_LONG)
         return given.encode()
     raise Misuse(f"delay is a timedelta or a text such as '30m', not {given!r}.")
 
