@@ -94,3 +94,16 @@ def test_uniform_shares_differ_by_one_and_as_little_as_possible_moves(many, size
     assert (
         kept >= could_stay - many
     )  # one more or less each, depending on who gets the larger share
+
+
+def test_who_neither_gains_nor_loses_keeps_its_very_assignment():
+    before = ASSIGNORS["uniform"](members(*"abcd"), {A: 8})
+    after = ASSIGNORS["uniform"](members(*"abcde", current=before), {A: 8})
+    assert plain(after) == {
+        "a": {"a": [0, 1]},
+        "b": {"a": [2, 3]},
+        "c": {"a": [4, 5]},
+        "d": {"a": [6]},
+        "e": {"a": [7]},
+    }
+    assert [name for name in before if after[name] is not before[name]] == ["d"]

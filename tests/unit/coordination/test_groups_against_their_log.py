@@ -1,5 +1,7 @@
 """Whatever members do, in whatever order: the log alone gives the same groups again."""
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +113,8 @@ class Play:
         request = ConsumerGroupHeartbeatRequest("g", f"k{who}", epoch, instance)
         request.topic_partitions = [TopicPartitions(TOPIC, owned)] if owned else []
         if epoch == 0:
-            request.rebalance_timeout_ms, request.subscribed_topic_names = 20_000, ["t"]
+            request.rebalance_timeout_ms = 20_000
+            request.subscribed_topic_names = ["t"] if who else ["t", "unknown"]
             request.topic_partitions = []
         answer = self.ask(GroupMachine.consumer_heartbeat, request, Client("c", "/h", 1), self.now)
         if answer is None:
@@ -155,6 +158,7 @@ class Play:
             ]
             assert len(owned) == len(set(owned))
             assert set(owned) == set(group.owners)
+            assert group.wishes == Counter(member.wish for member in group.members.values())
 
 
 def kept(machine):

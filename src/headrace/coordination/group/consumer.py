@@ -8,7 +8,7 @@ changes but by their replay. Members of the classic protocol in such a group: `m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.coordination.deadlines import Deadlines
@@ -21,6 +21,7 @@ from headrace.coordination.group.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    Wish,
     assignment_of,
 )
 from headrace.coordination.group.epochs import JOINS
@@ -152,10 +153,14 @@ class ConsumerGroups:
         records: list[Record] = []
         for member in gone:
             records += kept.forgotten_member(group.id, member.id)
-        left = {member.regex for member in group.members.values() if member not in gone}
-        records += [
-            kept.forgotten_pattern(group.id, regex) for regex in group.patterns if regex not in left
-        ]
+        if group.patterns:
+            gone_ids = {member.id for member in gone}
+            left = {one.regex for one in group.members.values() if one.id not in gone_ids}
+            records += [
+                kept.forgotten_pattern(group.id, regex)
+                for regex in group.patterns
+                if regex not in left
+            ]
         records.append(kept.epoch(group.id, group.epoch + 1, group.metadata_hash))
 
         def then() -> None:
@@ -167,12 +172,15 @@ class ConsumerGroups:
 
     # --- sharing out
 
-    def assignor_name(self, members: Iterable[ConsumerMember]) -> str:
+    def assignor_name(self, wishes: Mapping[Wish, int]) -> str:
         """The one that most members ask for, else the first of the settings."""
         offered = [name for name in self._settings().consumer_assignors if name in ASSIGNORS]
-        asked = [member.assignor for member in members if member.assignor in offered]
+        asked: dict[str, int] = {}
+        for wish, count in wishes.items():
+            if wish.assignor in offered:
+                asked[wish.assignor] = asked.get(wish.assignor, 0) + count
         default = offered[0] if offered else "uniform"
-        return max(sorted({*asked} - {None}), key=asked.count, default=default)
+        return max(sorted(asked), key=asked.__getitem__, default=default)
 
     def require_assignor(self, name: str | None) -> None:
         offered = self._settings().consumer_assignors

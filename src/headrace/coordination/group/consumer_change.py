@@ -6,17 +6,20 @@ targets and patterns here are the group's own until something differs, then copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import subscriptions
-from headrace.coordination.group.assignors import ASSIGNORS, Assignment, MemberSpec
+from headrace.coordination.group.assignors import ALIKE, ASSIGNORS, Assignment, MemberSpec
 from headrace.coordination.group.consumer_group import (
     LEFT_FOR_A_MOMENT,
+    NOTHING,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    topics_of,
+    Wish,
+    count_wish,
+    names_read,
 )
 from headrace.coordination.group.epochs import JOINS, known_member, require_epoch
 from headrace.coordination.group.reconciliation import next_step
@@ -26,7 +29,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-ChooseAssignor = Callable[[Iterable[ConsumerMember]], str]
+ChooseAssignor = Callable[[Mapping[Wish, int]], str]
 
 
 class Change:
@@ -36,6 +39,7 @@ class Change:
         "now",
         "records",
         "members",
+        "wishes",
         "targets",
         "patterns",
         "target_epoch",
@@ -49,6 +53,7 @@ class Change:
         self.now = now
         self.records: list[Record] = []
         self.members: Mapping[str, ConsumerMember] = group.members
+        self.wishes = group.wishes
         self.targets: Mapping[str, Assignment] = group.target
         self.patterns: Mapping[str, frozenset[str]] = group.patterns
         self.target_epoch = group.target_epoch
@@ -120,56 +125,68 @@ class Change:
         if is_new or after != before:
             self.records.append(kept.member(group.id, after))
             self.members = {**self.members, after.id: after}
+            self.wishes = dict(group.wishes)
+            if not is_new:
+                count_wish(self.wishes, before.wish, -1)
+            count_wish(self.wishes, after.wish, 1)
         changed = is_new or after.topics != before.topics or after.regex != before.regex
         epoch, number, topics = group.epoch, group.metadata_hash, self.image.topics
         if changed or group.topics_seen is not topics:
             changed = self._match_patterns() or changed
-            read = [topics_of(one, self.patterns) for one in self.members.values()]
-            number = subscriptions.metadata_hash(frozenset().union(*read), topics)
+            names = frozenset[str]().union(*map(self._names_read, self.wishes))
+            number = subscriptions.metadata_hash(names, topics)
             changed = changed or number != group.metadata_hash
             self.topics_seen = topics
         if changed:
             epoch += 1
             self.records.append(kept.epoch(group.id, epoch, number))
         if epoch > group.target_epoch:
-            self._share_out(epoch, choose(self.members.values()))
+            self._share_out(epoch, choose(self.wishes))
+
+    def _names_read(self, wish: Wish) -> frozenset[str]:
+        return names_read(wish.topics, wish.regex, self.patterns)
 
     def _match_patterns(self) -> bool:
         """Whether the members' patterns match other topics than before; recorded if so."""
+        known = self.group.patterns
+        seen = self.group.topics_seen is self.image.topics
         found = {
-            one.regex: subscriptions.matching(one.regex, self.image.topics)
-            for one in self.members.values()
-            if one.regex
+            regex: known[regex]
+            if seen and regex in known
+            else subscriptions.matching(regex, self.image.topics)
+            for regex in sorted({wish.regex for wish in self.wishes if wish.regex})
         }
         for regex, names in found.items():
-            if self.group.patterns.get(regex) != names:
+            if known.get(regex) != names:
                 self.records.append(
                     kept.pattern(self.group.id, regex, names, self.image.offset, self.now.wall_ms)
                 )
-        gone = self.group.patterns.keys() - found.keys()
+        gone = known.keys() - found.keys()
         self.records += [kept.forgotten_pattern(self.group.id, regex) for regex in sorted(gone)]
         self.patterns = found
-        return found != self.group.patterns
+        return found != known
 
     # --- who gets what
 
     def _share_out(self, epoch: int, assignor: str) -> None:
-        topics, by_id = self.image.topics, self.image.topics_by_id
-        specs = {
-            one.id: MemberSpec(
-                one.instance_id,
-                frozenset(
-                    topics[name].id for name in topics_of(one, self.patterns) if name in topics
-                ),
-                self.targets.get(one.id, {}),
-            )
-            for one in self.members.values()
+        topics, by_id, targets = self.image.topics, self.image.topics_by_id, self.targets
+        read = {
+            wish: frozenset(topics[name].id for name in self._names_read(wish) if name in topics)
+            for wish in self.wishes
         }
-        wanted = {topic for spec in specs.values() for topic in spec.topics}
+        wanted = frozenset[bytes]().union(*read.values())
         sizes = {topic: len(by_id[topic].partitions) for topic in sorted(wanted)}
-        given = ASSIGNORS[assignor](specs, sizes)
+        if assignor in ALIKE and all(ids == wanted for ids in read.values()):
+            given = ALIKE[assignor]({one: targets.get(one, NOTHING) for one in self.members}, sizes)
+        else:
+            specs = {
+                one.id: MemberSpec(one.instance_id, read[one.wish], targets.get(one.id, NOTHING))
+                for one in self.members.values()
+            }
+            given = ASSIGNORS[assignor](specs, sizes)
         for member_id, target in given.items():
-            if self.targets.get(member_id) != target:
+            before = targets.get(member_id)
+            if before is not target and before != target:
                 self.records.append(kept.target(self.group.id, member_id, target))
         self.records.append(kept.target_epoch(self.group.id, epoch, self.now.wall_ms))
         self.targets = given

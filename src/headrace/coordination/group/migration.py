@@ -79,7 +79,7 @@ class Migration:
         for member in group.members.values():
             converted = self._converted(group, member)
             converted.assigned = _not_yet_owned(converted.assigned, new)
-            new.members[member.id] = converted
+            new.add(converted)
             new.target[member.id] = converted.assigned
             if member.instance_id is not None:
                 new.static[member.instance_id] = member.id

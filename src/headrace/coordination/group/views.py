@@ -66,7 +66,7 @@ def describe_consumer(machine: GroupMachine, group_id: str) -> consumer.Describe
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=machine.consumer.assignor_name(group.members.values()),
+        assignor_name=machine.consumer.assignor_name(group.wishes),
         members=[_member(group, member, image) for member in group.members.values()],
     )
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 
 from headrace.coordination.group.assignors.range import assign_ranges
 from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
-from headrace.coordination.group.assignors.uniform import assign_uniformly
+from headrace.coordination.group.assignors.uniform import assign_uniformly, share_alike
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+# A shorter way to the same, for members that all read all of the topics: who has what, and how many
+# partitions there are.
+ALIKE: dict[str, Callable[[Mapping[str, Assignment], Mapping[bytes, int]], dict[str, Assignment]]]
+ALIKE = {"uniform": share_alike}
 
-__all__ = ["ASSIGNORS", "Assignment", "Assignor", "MemberSpec"]
+__all__ = ["ALIKE", "ASSIGNORS", "Assignment", "Assignor", "MemberSpec"]

@@ -3,13 +3,15 @@
 Members keep what they have up to their fair share; the rest goes to those that have least. Where
 members read different topics, a partition can only go to a reader of its topic: then those with
 the fewest possible readers are given out first, and partitions are moved on from members with
-two more than another reader of theirs has.
+two more than another reader of theirs has. Whose partitions do not change keeps its very
+assignment: a crowd comes one by one, and each newcomer should cost what it moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
 
@@ -21,11 +23,14 @@ def assign_uniformly(
 ) -> dict[str, Assignment]:
     if not members:
         return {}
-    wanted = [spec.topics for spec in members.values()]
-    if all(topics == wanted[0] for topics in wanted):
-        given = _share_alike(members, partitions)
-    else:
-        given = _share_by_topic(members, partitions)
+    read = {spec.topics for spec in members.values()}
+    if len(read) == 1:
+        [topics] = read
+        return share_alike(
+            {name: spec.current for name, spec in members.items()},
+            {topic: count for topic, count in partitions.items() if topic in topics},
+        )
+    given = _share_by_topic(members, partitions)
     return {name: _as_assignment(mine) for name, mine in given.items()}
 
 
@@ -63,27 +68,63 @@ def _kept(
     return kept, free
 
 
-def _share_alike(
-    members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
-) -> dict[str, list[Partition]]:
-    """All read the same: everybody gets the quotient, some one more."""
-    given, free = _kept(members, partitions)
-    total = sum(map(len, given.values())) + len(free)
-    least, extra = divmod(total, len(members))
+def share_alike(
+    current: Mapping[str, Assignment], partitions: Mapping[bytes, int]
+) -> dict[str, Assignment]:
+    """All read all of these topics: everybody gets the quotient, some one more."""
+    given = dict(current)
+    free = _free(given, partitions)
+    if free is None:
+        topics = frozenset(partitions)
+        members = {name: MemberSpec(None, topics, mine) for name, mine in current.items()}
+        kept, free = _kept(members, partitions)
+        given = {name: _as_assignment(mine) for name, mine in kept.items()}
+    sizes = {name: sum(map(len, mine.values())) for name, mine in given.items()}
+    least, extra = divmod(sum(partitions.values()), len(given))
     # Who has more than the others already is let have one of the larger shares.
-    for name in sorted(given, key=lambda name: -len(given[name])):
-        share = least + (extra > 0)
-        extra -= extra > 0
-        free += given[name][share:]
-        del given[name][share:]
-    extra = total - least * len(members) - sum(len(mine) > least for mine in given.values())
-    for mine in given.values():
+    for position, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
+        share = least + (position < extra)
+        if sizes[name] <= least:
+            break
+        if sizes[name] > share:
+            mine = _listed(given[name])
+            free += mine[share:]
+            given[name] = _as_assignment(mine[:share])
+            sizes[name] = share
+    extra -= sum(size > least for size in sizes.values())
+    left = iter(free)
+    for name, size in sizes.items():
         share = least
-        if len(mine) <= least and extra > 0:
+        if size <= least and extra > 0:
             share, extra = least + 1, extra - 1
-        while len(mine) < share and free:
-            mine.append(free.pop(0))
+        if size < share:
+            given[name] = _as_assignment([*_listed(given[name]), *islice(left, share - size)])
     return given
+
+
+def _free(
+    given: Mapping[str, Assignment], partitions: Mapping[bytes, int]
+) -> list[Partition] | None:
+    """What nobody has; None if somebody has what is not there, or what another has too."""
+    taken: dict[bytes, list[frozenset[int]]] = {topic: [] for topic in partitions}
+    for mine in given.values():
+        for topic, indexes in mine.items():
+            if topic not in taken:
+                return None
+            taken[topic].append(indexes)
+    free: list[Partition] = []
+    for topic, parts in taken.items():
+        count = partitions[topic]
+        all_taken = frozenset[int]().union(*parts)
+        if len(all_taken) != sum(map(len, parts)) or max(all_taken, default=-1) >= count:
+            return None
+        if len(all_taken) < count:
+            free += [(topic, index) for index in range(count) if index not in all_taken]
+    return free
+
+
+def _listed(mine: Assignment) -> list[Partition]:
+    return [(topic, index) for topic, indexes in mine.items() for index in sorted(indexes)]
 
 
 def _share_by_topic(
