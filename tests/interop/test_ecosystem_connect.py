@@ -9,23 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Node, free_port
-from tests.interop.ecosystem import ecosystem_jars, running, wait_until
+from tests.interop.ecosystem import (
+    ecosystem_jars,
+    ecosystem_java,
+    properties,
+    running,
+    wait_until,
+)
 from tests.interop.test_ecosystem_python import read
-from tests.interop.tools import java_command
 from tests.interop.topics import create_topic
 
 pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
 
 LINES = [f"line {n}" for n in range(200)]
-
-
-def properties(path: Path, settings: dict[str, str]) -> str:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return str(path)
-
-
-def java(main_class: str, *arguments: str) -> list[str]:
-    return java_command(main_class, *arguments, heap="384m", extra=f"{ecosystem_jars()}/*")
 
 
 def ask(port: int, path: str, body: object = None) -> object:
@@ -91,7 +87,7 @@ def test_connect_carries_a_file_through_a_topic_exactly_once(broker: Node, tmp_p
             "consumer.override.isolation.level": "read_committed",
         },
     }
-    command = java("org.apache.kafka.connect.cli.ConnectDistributed", settings)
+    command = ecosystem_java("org.apache.kafka.connect.cli.ConnectDistributed", settings)
     with running(command, log) as process:
         wait_until(lambda: ask(port, "/connectors") == [], process, log)
         for name, config in connectors.items():

@@ -1,7 +1,9 @@
 """What others have built on Kafka's clients, and how these tests start it.
 
 Jars come through Maven and Python packages through pip, each into a folder of its own below
-`.cache/`; versions are pinned in `pom.xml` and `requirements.txt` beside this file.
+`.cache/`; versions are pinned in `pom.xml` and `requirements.txt` beside this file, and for Spark
+in `spark/`. `make tools` fills these folders (`python -m tests.interop.ecosystem`), so that a test
+finds them whole; a test run on its own fills what it misses.
 """
 
 from __future__ import annotations
@@ -20,34 +22,67 @@ from tests.interop.java_session import JavaSession
 from tests.interop.tools import CACHE, HERE, KAFKA_VERSION, java_command, kafka_jars, run, tool
 
 FOLDER = Path(__file__).parent
+FILLED_WITHIN_S = 900.0
 
 
 @functools.cache
 def ecosystem_jars() -> Path:
-    """The folder with Kafka Streams, Connect and MirrorMaker; Maven fills it the first time."""
-    folder = CACHE / "ecosystem-jars" / KAFKA_VERSION
-    whole = folder / ".whole"  # written last: a broken download is not taken for a good one
-    if not whole.exists():
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-        run([tool("mvn"), "-q", "-B", "-f", str(FOLDER / "pom.xml"), *goal])
-        whole.touch()
-    return folder
+    """The folder with Kafka Streams, Connect and MirrorMaker."""
+    return _jars(FOLDER / "pom.xml", CACHE / "ecosystem-jars" / KAFKA_VERSION)
 
 
 @functools.cache
 def ecosystem_python() -> Path:
     """The Python of an environment that holds the packages of `requirements.txt`."""
-    wanted = FOLDER / "requirements.txt"
-    digest = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
-    tag = f"{sys.version_info.major}.{sys.version_info.minor}-{digest}"
-    folder = CACHE / "ecosystem-python" / tag
+    return _environment(FOLDER / "requirements.txt", CACHE / "ecosystem-python")
+
+
+@functools.cache
+def spark_jars() -> Path:
+    """The folder with Spark's Kafka connector and what it needs beyond PySpark's own jars."""
+    pom = FOLDER / "spark" / "pom.xml"
+    return _jars(pom, CACHE / "spark-jars" / _digest(pom))
+
+
+@functools.cache
+def spark_python() -> Path:
+    """The Python of an environment with PySpark, which is large (490 MB)."""
+    return _environment(FOLDER / "spark" / "requirements.txt", CACHE / "spark-python")
+
+
+def _jars(pom: Path, folder: Path) -> Path:
+    whole = folder / ".whole"  # written last: a broken download is not taken for a good one
+    if not whole.exists():
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        run([tool("mvn"), "-q", "-B", "-f", str(pom), *goal], timeout_s=FILLED_WITHIN_S)
+        whole.touch()
+    return folder
+
+
+def _environment(wanted: Path, below: Path) -> Path:
+    folder = below / f"{sys.version_info.major}.{sys.version_info.minor}-{_digest(wanted)}"
     whole = folder / ".whole"
     if not whole.exists():
         run([sys.executable, "-m", "venv", "--clear", str(folder)])
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
-        run([*pip, "-r", str(wanted)])
+        run([*pip, "-r", str(wanted)], timeout_s=FILLED_WITHIN_S)
         whole.touch()
     return folder / "bin" / "python"
+
+
+def _digest(wanted: Path) -> str:
+    return hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
+
+
+def ecosystem_java(main_class: str, *arguments: str, heap: str = "384m") -> list[str]:
+    """A JVM that runs a program of Connect or MirrorMaker."""
+    return java_command(main_class, *arguments, heap=heap, extra=f"{ecosystem_jars()}/*")
+
+
+def properties(path: Path, settings: dict[str, str]) -> str:
+    """A file of settings as Java's programs read them; its path."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(path)
 
 
 class EcosystemSession(JavaSession):

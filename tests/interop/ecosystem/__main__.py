@@ -1,0 +1,26 @@
+"""Fills the caches of the interop tests, so that no test waits for a download: `make tools`.
+
+What is there is left as it is; a second run costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.interop import ecosystem
+from tests.interop.tools import kafka_jars
+
+CACHES = (
+    kafka_jars,
+    ecosystem.ecosystem_jars,
+    ecosystem.ecosystem_python,
+    ecosystem.spark_jars,
+    ecosystem.spark_python,
+)
+
+if __name__ == "__main__":
+    for fill in CACHES:
+        try:
+            fill()
+        except AssertionError as failure:  # Maven's or pip's own words
+            sys.exit(f"{fill.__name__} could not be filled: {failure}")
