@@ -69,7 +69,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run dev; do \
+	@for name in run app dev; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
