@@ -6,7 +6,7 @@ real machine (`server/`) and on a simulated one. No behaviour lives here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class File(Protocol):
         """Write all of `data` at the end, or raise OSError with the file cut back to `size`."""
         ...
 
-    def append_all(self, pieces: list[bytes]) -> None:
+    def append_all(self, pieces: Sequence[Buffer]) -> None:
         """The same for several pieces in one write."""
         ...
 

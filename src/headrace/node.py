@@ -46,6 +46,7 @@ from headrace.serving.api import Api, Parked
 from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
 from headrace.storage.partition_log import PartitionLog
+from headrace.storage.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Node:
         self.stopped = False
         self._leaving = False
         self._submit = submit
-        self._unwritten: list[Any] = []
+        self._unwritten = Unwritten()
         self._flushes: list[Any] = []
         self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
         self._randomness = randomness
@@ -199,6 +200,16 @@ class Node:
             for snapshot in work:
                 self._submit(snapshot.run, snapshot.finish)
         return kept
+
+    def buffer_is_free(self) -> None:
+        """The memory that requests came in is used again: what still lies in it goes to the files."""
+        borrowing = self._unwritten.borrowing
+        for each in borrowing:
+            try:
+                each.write_pending()
+            except KafkaError as refusal:
+                log.error("%s: %s", each.folder, refusal)  # and the turn ends with what is lost
+        borrowing.clear()
 
     def stop(self) -> None:
         """Leave the cluster, then close the logs; `stopped` says when it is done."""
@@ -360,6 +371,7 @@ class Node:
                 unwritten.lost_pending = kept = False
                 self.broker.log_was_cut_back(unwritten)
         self._unwritten.clear()
+        self._unwritten.borrowing.clear()
         return kept
 
     def _submit_flushes(self) -> None:

@@ -21,6 +21,7 @@ from headrace.storage.log_folder import LogFolder
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
+from headrace.storage.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Partitions:
         now: Now,
         *,
         randomness: Callable[[int], bytes],
-        unwritten: list[Any],
+        unwritten: Unwritten,
         flushes: list[Any],
         open_files: int,
         space: Callable[[], tuple[int, int]],

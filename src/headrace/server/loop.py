@@ -44,6 +44,7 @@ class Loop:
         purgatory: Purgatory,
         end_turn: Callable[[list[Session]], None],
         *,
+        buffer_is_free: Callable[[], None],
         most_held_bytes: int,
     ) -> None:
         self.poller = poller
@@ -52,6 +53,7 @@ class Loop:
         self.dispatch = dispatch
         self.purgatory = purgatory
         self.end_turn = end_turn  # the node writes and flushes; may end sessions it has to fail
+        self.buffer_is_free = buffer_is_free  # told after requests are answered, before it is so
         self.timers = Timers()
         self.connections: dict[int, Connection] = {}
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
@@ -200,7 +202,7 @@ class Loop:
     def _feed(self, connection: Connection, filled: int) -> None:
         """Answer what is in the shared buffer and keep what is left of it."""
         session = connection.session
-        taken = self.dispatch.feed(session, self._buffer, filled)
+        taken = self._answer(session, self._buffer, filled)
         connection.tail_is_ready = False
         if taken == filled:
             self._keep(connection, b"")
@@ -215,6 +217,12 @@ class Loop:
                 connection.tail_is_ready = True
                 if not session.muted and not connection.blocked:
                     self._again.append(connection)
+
+    def _answer(self, session: Session, view: memoryview, filled: int) -> int:
+        try:
+            return self.dispatch.feed(session, view, filled)
+        finally:
+            self.buffer_is_free()
 
     def _resume(self, connection: Connection) -> None:
         """The reason not to read this connection is gone."""
@@ -267,7 +275,7 @@ class Loop:
         self._hold(received)
         connection.big_filled += received
         if connection.big_filled == len(view):
-            self.dispatch.feed(connection.session, view, len(view))
+            self._answer(connection.session, view, len(view))
             self._drop_big(connection)
 
     def _drop_big(self, connection: Connection) -> None:

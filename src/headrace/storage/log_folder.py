@@ -19,6 +19,7 @@ from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.segmented_log import LogList
+from headrace.storage.unwritten import Unwritten
 
 METADATA_TOPIC = "__cluster_metadata"
 DELETE = "-delete"
@@ -40,7 +41,7 @@ class LogFolder:
     )
 
     def __init__(
-        self, open_files: OpenFiles, path: str, *, unwritten: LogList, wants_flush: LogList
+        self, open_files: OpenFiles, path: str, *, unwritten: Unwritten, wants_flush: LogList
     ) -> None:
         """Both lists are handed to every log, see `SegmentedLog`."""
         self.path = path

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
-from headrace.environment import File
+from headrace.environment import Buffer, File
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.storage.batch_headers import Header, find_batch, walk_headers
 from headrace.storage.log_settings import LogSettings
@@ -61,7 +61,7 @@ class Segment:
         self.file: File | None = None
         self.base_offset = base_offset
         self.size = 0
-        self.pending: list[bytes] = []
+        self.pending: list[Buffer] = []  # batches of this turn, in order
         self.index = OffsetIndex(open_files, name + ".index", base_offset)
         self.time_index = TimeIndex(open_files, name + ".timeindex", base_offset)
         self.transaction_index = TransactionIndex(open_files, name + ".txnindex")

@@ -20,6 +20,7 @@ from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import LoadedLog, Loader, reload_producers
 from headrace.storage.segment import Segment, file_name
 from headrace.storage.segment_list import SegmentList
+from headrace.storage.unwritten import Unwritten
 
 LogList = list[Any]  # of logs; a list of a subclass must fit
 
@@ -54,7 +55,7 @@ class SegmentedLog:
         folder: str,
         settings: LogSettings,
         *,
-        unwritten: LogList,
+        unwritten: Unwritten,
         wants_flush: LogList,
     ) -> None:
         """Use `open` or `create`. Both lists belong to the caller; the log puts itself on them:
@@ -86,7 +87,7 @@ class SegmentedLog:
         recovery_point: int = 0,
         start_offset: int | None = None,
         clean: bool = False,
-        unwritten: LogList,
+        unwritten: Unwritten,
         wants_flush: LogList,
     ) -> Self:
         """The log in `folder`, which is made if it is not there; recovered unless `clean`."""
@@ -110,7 +111,7 @@ class SegmentedLog:
         settings: LogSettings,
         *,
         now_wall_ms: int,
-        unwritten: LogList,
+        unwritten: Unwritten,
         wants_flush: LogList,
     ) -> Self:
         """A new, empty log in a new folder."""

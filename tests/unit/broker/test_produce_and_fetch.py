@@ -6,6 +6,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_topics, fetch, list_offsets, metadata, produce
 from headrace.server.real_disk import RealFile
 from headrace.serving.api import Refused
+from headrace.storage.partition_log import GATHER_BELOW
 from tests.unit.broker.bench import (
     PARKED,
     Bench,
@@ -278,7 +279,7 @@ def test_a_name_that_is_no_topic_name_is_not_made(bench):
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-@pytest.mark.parametrize("size", [10, 10_000])
+@pytest.mark.parametrize("size", [10, 10_000, 100_000])
 def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(
     bench, monkeypatch, caplog, size
 ):
@@ -289,7 +290,9 @@ def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(
     bench.produce("orders", "before")
     with monkeypatch.context() as full:
         full.setattr(RealFile, "append", no_space)
-        if size < 2048:  # gathered: the refusal comes at the end of the turn, before any reply
+        if (
+            size < GATHER_BELOW
+        ):  # gathered: the refusal comes at the end of the turn, before any reply
             with pytest.raises(AssertionError):
                 bench.produce("orders", "x" * size)
         else:

@@ -32,6 +32,7 @@ from headrace.serving.purgatory import Purgatory
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
+from headrace.storage.unwritten import Unwritten
 
 DIRECTORY_ID = b"directory-of-1".ljust(16)
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -91,7 +92,7 @@ class QuorumOfOne:
             now_wall_ms=self.now.wall_ms,
             start_offset=start_offset,
             recovery_point=recovery_point,
-            unwritten=[],
+            unwritten=Unwritten(),
             wants_flush=[],
         )
         self.log = MetadataLog(self.disk, self.metadata_folder, self.storage, voter=self.voter)

@@ -27,7 +27,15 @@ ASK = frame(METADATA, 1, pack(">i", -1))
 class Station:
     """A loop and clients of it, on this thread: a client's turn, then the loop's."""
 
-    def __init__(self, poller, handlers, *, max_frame=10_000_000, most_held_bytes=100_000_000):
+    def __init__(
+        self,
+        poller,
+        handlers,
+        *,
+        max_frame=10_000_000,
+        most_held_bytes=100_000_000,
+        buffer_is_free=lambda: None,
+    ):
         talk = Conversation(handlers, max_frame=max_frame)
         self.loop = Loop(
             poller,
@@ -36,6 +44,7 @@ class Station:
             talk.dispatch,
             talk.purgatory,
             lambda dirty: None,
+            buffer_is_free=buffer_is_free,
             most_held_bytes=most_held_bytes,
         )
         self.purgatory = talk.purgatory
@@ -119,6 +128,26 @@ def test_a_frame_larger_than_the_receive_buffer_arrives_whole(poller):
     assert seen[0] > 3 * BIG_FRAME_BYTES
     assert len(seen) == 2
     assert station.loop._held_bytes == 0
+
+
+def test_what_handlers_still_look_at_is_there_until_the_buffer_is_declared_free(poller):
+    """Also of a request in front of one that ends the connection, and of one in many pieces."""
+    views, seen = [], []
+
+    def look_later(owner, request, call):
+        views.append(call.frame)
+
+    def buffer_is_free():
+        seen.extend(view.tobytes() for view in views)
+        views.clear()
+
+    station = Station(poller, {metadata: look_later}, buffer_is_free=buffer_is_free)
+    asks = [frame(METADATA, 1, pack(">i", -1), client_id=b"%d" % n * 30_000) for n in range(4)]
+    for ask in asks[:3]:
+        station.connect().sendall(ask)
+    station.connect().sendall(asks[3] + frame(999, 1))
+    station.turns(100)
+    assert sorted(seen) == sorted(ask[4:] for ask in asks)
 
 
 def test_a_client_that_never_reads_is_not_read_either(poller):

@@ -51,6 +51,19 @@ def test_short_writes_go_on(disk, tmp_path, monkeypatch):
     assert (tmp_path / "a").read_bytes() == b"01XYZW6789abcdefg" and file.size == 17
 
 
+def test_many_pieces_go_to_the_file_without_being_joined(disk, tmp_path, monkeypatch):
+    file = disk.open(f"{tmp_path}/a", create=True)
+    pieces = [bytes([number]) * 9_000 for number in range(3)]
+    file.append_all([b"x", memoryview(pieces[0]), *pieces[1:]])
+    write = os.pwritev
+    monkeypatch.setattr(real_disk.os, "pwritev", lambda fd, data, at: write(fd, data[:2], at))
+    file.append_all(pieces)
+    few = [b"y" * 20] * 2_000
+    file.append_all(few)
+    expected = b"x" + b"".join(pieces * 2 + few)
+    assert (tmp_path / "a").read_bytes() == expected and file.size == len(expected)
+
+
 def test_a_disk_that_fills_up_in_the_middle_leaves_no_trace(disk, tmp_path, monkeypatch):
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append(b"before")

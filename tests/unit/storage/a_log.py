@@ -10,6 +10,7 @@ from headrace.server.real_disk import RealDisk, RealFile
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
+from headrace.storage.unwritten import Unwritten
 
 NOW = 1_700_000_000_000
 
@@ -21,7 +22,7 @@ class ALog:
         self.folder = f"{folder}/orders-0"
         self.settings = LogSettings(**settings)
         self.open_files = OpenFiles(disk or RealDisk(), limit=open_files_limit)
-        self.unwritten: list[PartitionLog] = []
+        self.unwritten = Unwritten()
         self.wants_flush: list[PartitionLog] = []
         self.log = self.open(clean=True)
 
@@ -57,6 +58,7 @@ class ALog:
         for log in self.unwritten:
             log.write_pending()
         self.unwritten.clear()
+        self.unwritten.borrowing.clear()
 
     def flush(self, everything: bool = True) -> None:
         flush = self.log.flush_target(everything=everything)

@@ -37,16 +37,19 @@ def test_offsets_go_on_and_the_leader_sets_offset_and_epoch(tmp_path):
     assert log.log.epochs.entries == [(3, 0), (4, 2)]
 
 
-def test_small_batches_wait_for_the_end_of_the_turn_and_large_ones_do_not(tmp_path):
+def test_small_batches_wait_for_the_end_of_the_turn_and_very_large_ones_do_not(tmp_path):
     log = ALog(tmp_path)
     log.append_values(b"small")
     assert log.file(0, "log") == b"" and log.unwritten == [log.log]
+    assert log.unwritten.borrowing == []
     log.append_values(b"x" * 5000)
-    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1]
+    assert log.file(0, "log") == b"" and log.unwritten.borrowing == [log.log]
+    log.append_values(b"x" * 70_000)
+    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1, 2]
     log.append_values(b"small")
     log.append_values(b"small")
     log.end_turn()
-    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1, 2, 3]
+    assert [r.offset for r in records_of(log.file(0, "log"))] == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_must_be_alone_and_whole(tmp_path):
@@ -211,11 +214,33 @@ def test_a_full_disk_at_a_large_batch_leaves_the_log_as_it_was(tmp_path):
     log.append_values(b"a")
     log.end_turn()
     disk.is_full = True
-    assert refused(log, batch(b"x" * 5000)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(log, batch(b"x" * 70_000)) == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log.end_offset == 1
     disk.is_full = False
-    assert log.append_values(b"x" * 5000) == 1
-    assert log.values() == [(0, b"a"), (1, b"x" * 5000)]
+    assert log.append_values(b"x" * 70_000) == 1
+    assert log.values() == [(0, b"a"), (1, b"x" * 70_000)]
+
+
+def test_batches_of_all_sizes_stand_in_the_file_in_their_order(tmp_path):
+    """Copied, borrowed and written at once, in one turn; the buffer they come in is used again."""
+    log = ALog(tmp_path)
+    sizes = [10, 10_000, 3_000, 100, 70_000, 20_000, 20_000, 10]
+    buffer = memoryview(bytearray(100_000))
+    for number, size in enumerate(sizes):
+        data = batch(bytes([number]) * size)
+        buffer[: len(data)] = data
+        log.log.append(buffer[: len(data)], leader_epoch=0, wall_ms=NOW)
+        if number % 2:  # now and then several lie in the buffer at once
+            for borrower in log.unwritten.borrowing:
+                borrower.write_pending()
+            log.unwritten.borrowing.clear()
+        else:
+            buffer = memoryview(bytearray(100_000))
+    log.end_turn()
+    expected = [(number, bytes([number]) * size) for number, size in enumerate(sizes)]
+    assert log.values() == expected
+    log.kill()
+    assert log.values() == expected
 
 
 def test_a_full_disk_at_the_end_of_the_turn_takes_the_turn_back(tmp_path):

@@ -7,6 +7,7 @@ from headrace.server.real_disk import RealDisk
 from headrace.storage.log_folder import LogFolder, partition_of
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.unwritten import Unwritten
 from tests.unit.storage.a_log import NOW, WatchedDisk, batch
 
 TOPIC_ID = bytes(range(16))
@@ -19,7 +20,7 @@ class Folder:
     def __init__(self, path, disk=None):
         self.path = str(path)
         self.disk = disk or RealDisk()
-        self.unwritten, self.wants_flush = [], []
+        self.unwritten, self.wants_flush = Unwritten(), []
         self.folder = LogFolder(
             OpenFiles(self.disk),
             self.path,
