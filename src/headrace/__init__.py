@@ -2,11 +2,12 @@
 
 Importing this package loads nothing else; its public parts are loaded when they are first touched:
 `headrace.client`, `headrace.app`, `headrace.testing`, and their main names, as in
-`from headrace import Producer, Consumer` and `from headrace import Message, Retry`.
+`from headrace import Producer, Consumer` and `from headrace import App, Message, Retry`.
 """
 
 TYPE_CHECKING = False  # `typing` itself would cost more than the rest of this file
 if TYPE_CHECKING:
+    from headrace.app import App as App
     from headrace.app import Message as Message
     from headrace.app import Publish as Publish
     from headrace.app import Retry as Retry
@@ -28,7 +29,7 @@ CLIENT_NAMES = (
     "Producer",
     "TopicPartition",
 )
-APP_NAMES = ("Message", "Publish", "Retry")
+APP_NAMES = ("App", "Message", "Publish", "Retry")
 
 
 def __getattr__(name: str) -> object:

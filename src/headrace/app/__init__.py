@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.app.app import App as App
     from headrace.app.decoding import Codec as Codec
     from headrace.app.decoding import Undecodable as Undecodable
     from headrace.app.message import Message as Message
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Which module a public name lives in.
 PUBLIC = {
+    "App": "app",
     "Codec": "decoding",
     "Undecodable": "decoding",
     "Message": "message",

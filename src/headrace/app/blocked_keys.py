@@ -42,7 +42,7 @@ class _Key(Generic[C]):
 
     def __init__(self) -> None:
         self.queue: list[C] = []  # by original offset, then by its own
-        self.appended = 0  # copies that were written and have not been read back
+        self.appended = 0  # copies that are or will be written and have not been read back
         self.out: C | None = None  # the head, while it is being handled
 
 
@@ -66,21 +66,32 @@ class BlockedKeys(Generic[C]):
         key = self._keys.get(lane)
         return key is not None and bool(key.queue or key.appended)
 
-    def appended(self, lane: Hashable, offset: int) -> None:
-        """A copy was committed to the retry partition; it will be read back."""
+    def appending(self, lane: Hashable) -> None:
+        """A copy is to be appended to the retry partition: from now on its key is blocked."""
         self._key(lane).appended += 1
-        self._ours[offset] = lane
         self.count += 1
+
+    def appended(self, lane: Hashable, offset: int) -> None:
+        """It was committed, and will be read back from there."""
+        self._ours[offset] = lane
 
     def arrived(self, copy: C) -> None:
         """A copy was read from the retry partition."""
-        key = self._key(copy.lane)
-        if self._ours.pop(copy.offset, None) is not None:
-            key.appended -= 1
-        else:
+        promised = self._ours.pop(copy.offset, None)
+        if promised is None:
             self.count += 1
+        else:
+            self._kept_promise(promised)
+        key = self._key(copy.lane)
         insort(key.queue, copy, key=_in_order)
         self._schedule(copy.lane, key)
+
+    def _kept_promise(self, lane: Hashable) -> None:
+        """A record without a key is a lane by itself, and another one after it was moved."""
+        key = self._keys[lane]
+        key.appended -= 1
+        if not key.queue and not key.appended and key.out is None:
+            del self._keys[lane]
 
     def take_due(self, now_ms: int) -> list[C]:
         """Heads that are due: they are to be handled now, one of each key."""
@@ -110,11 +121,11 @@ class BlockedKeys(Generic[C]):
             self._schedule(copy.lane, key)
 
     def returned(self, copy: C) -> None:
-        """The copy that was out was not tried: it is first again."""
+        """The copy that was out was not tried: it waits in its place again."""
         key = self._keys.get(copy.lane)
         if key is not None and key.out is copy:
             key.out = None
-            key.queue.insert(0, copy)
+            insort(key.queue, copy, key=_in_order)
             self._schedule(copy.lane, key)
 
     def _key(self, lane: Hashable) -> _Key[C]:

@@ -40,8 +40,9 @@ class Completion:
         self._was_full = False
 
     def begin(self, offset: int) -> bool:
-        """A record was read, in order. False: it was finished before the crash or the move."""
-        assert offset >= self._next, "records of a partition come in order"
+        """A record was read, in order. False: it is known, or finished by a former owner."""
+        if offset < self._next:
+            return False
         self._next = offset + 1
         known = self._known
         while known and known[0][1] <= offset:

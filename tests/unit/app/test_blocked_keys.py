@@ -28,6 +28,7 @@ def test_the_head_goes_first_and_a_new_copy_of_it_still_goes_first() -> None:
     assert blocked.take_due(100) == [failed]
     assert blocked.take_due(100) == []  # the later one waits for it
 
+    blocked.appending("a")
     blocked.appended("a", 2)  # it failed again: a new copy at the end of the partition
     blocked.finished(failed)
     assert blocked.take_due(10_000) == []  # until that has been read back
@@ -43,7 +44,7 @@ def test_the_head_goes_first_and_a_new_copy_of_it_still_goes_first() -> None:
 
 def test_it_is_full_at_its_bound() -> None:
     blocked: BlockedKeys[Copy] = BlockedKeys(most=2)
-    blocked.appended("a", 1)
+    blocked.appending("a")
     assert not blocked.full
     blocked.arrived(Copy("b", 0, 0))
     assert blocked.full
@@ -60,6 +61,7 @@ def test_each_key_is_handled_in_its_original_order_whatever_fails(data: st.DataO
 
     def append(lane: str, origin_offset: int, due_ms: int) -> None:
         log.append(Copy(lane, origin_offset, len(log), due_ms))
+        blocked.appending(lane)
         blocked.appended(lane, len(log) - 1)
 
     for _ in range(data.draw(st.integers(0, 80))):

@@ -1,0 +1,227 @@
+"""An application: handlers for topics, run as one member of a consumer group.
+
+`@app.on(...)` says which function handles which topic and how; `app.run()` does it until the
+process is told to stop. One `App` is one group; start more processes, or more `App`s, to share the
+work. The same app runs on Headrace and on any Kafka cluster: it uses the public protocol only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from headrace.app.clock import Clock, SystemClock
+from headrace.app.decoding import Codec
+from headrace.app.handler import Handler, plan
+from headrace.app.lanes import OrderBy
+from headrace.app.observing import Observer
+from headrace.app.once import Once
+from headrace.app.publishing import Sender
+from headrace.app.retry import Duration, Retry, milliseconds
+from headrace.app.subscription import Subscription, checked
+from headrace.client.connection import Connection, Setting, connected
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headrace.app.worker import Worker
+    from headrace.client.delivery import Delivery
+    from headrace.client.records import GivenHeaders
+
+H = TypeVar("H", bound=Handler)
+
+# "auto": use the cluster's delay service, or start one for this app's own topics. "require": fail
+# at start if nobody serves delayed messages. "off": what waits is kept by the owner of its
+# partition.
+DelayMode = Literal["auto", "require", "off"]
+
+
+class App:
+    """`app = App("localhost:9092", group="billing")`; see `on` for handlers, `run` to begin."""
+
+    def __init__(
+        self,
+        bootstrap: str | Connection | None = None,
+        *,
+        group: str,
+        settings: Mapping[str, Setting] | None = None,
+        delay: DelayMode = "auto",
+        drain: Duration = "30s",
+        dead_letters_keep: Duration = "30d",
+        start_from: Literal["earliest", "latest"] = "earliest",
+        codec: Codec | None = None,
+        observers: Sequence[Observer] = (),
+        clock: Clock | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """`settings` are librdkafka's, for all of the app's clients. `drain` is how long `stop`
+        waits for handlers under way. `start_from` is where a new group begins. `seed` makes the
+        jitter of retries repeatable.
+        """
+        if not group:
+            raise ValueError("An app is a consumer group: give it a name with group=.")
+        if delay not in ("auto", "require", "off"):
+            raise ValueError('delay is "auto", "require" or "off".')
+        self.connection = connected(bootstrap, settings)
+        self.group = group
+        self.delay = delay
+        self.drain_ms = milliseconds(drain, "drain")
+        self.dead_letters_keep_ms = milliseconds(dead_letters_keep, "dead_letters_keep")
+        self.start_from = start_from
+        self.codec = codec
+        self.observers: list[Observer] = list(observers)
+        self.clock: Clock = clock or SystemClock()
+        self.seed = seed
+        self.subscriptions: list[Subscription] = []
+        self._sender: Sender | None = None
+        self._worker: Worker | None = None
+
+    # ---- handlers
+
+    def on(
+        self,
+        *topics: str,
+        retry: Retry | None = None,
+        order_by: OrderBy = None,
+        concurrency: int = 1,
+        batch: int | None = None,
+        batch_wait: Duration = 0,
+        exactly_once: bool = False,
+        once: Once | None = None,
+        publish: str | None = None,
+        codec: Codec | None = None,
+        dead_letters: bool = True,
+    ) -> Callable[[H], H]:
+        """Handle these topics with the function below; it stays an ordinary function.
+
+        A topic that begins with ^ is a regular expression. `order_by` keeps the order of a "key" or
+        a "partition", also under retry; None keeps none. `concurrency` is how many records are
+        handled at once, whatever the number of partitions. `publish` names the topic for what the
+        handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what cannot
+        be handled is logged and dropped.
+        """
+        local_names = sys._getframe(1).f_locals
+
+        def subscribed(handler: H) -> H:
+            self.add(
+                handler,
+                topics,
+                retry=retry or Retry(),
+                order_by=order_by,
+                concurrency=concurrency,
+                batch=batch,
+                batch_wait_ms=milliseconds(batch_wait, "batch_wait"),
+                exactly_once=exactly_once,
+                once=once,
+                publish=publish,
+                codec=codec or self.codec,
+                dead_letters=dead_letters,
+                local_names=local_names,
+            )
+            return handler
+
+        return subscribed
+
+    def add(
+        self,
+        handler: Handler,
+        topics: Sequence[str],
+        *,
+        local_names: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Subscription:
+        """What `on` does, for programs that make handlers; options are those of Subscription."""
+        if self._worker is not None:
+            raise RuntimeError("The app is running; add handlers before it starts.")
+        planned = plan(handler, batch=options.get("batch") is not None, local_names=local_names)
+        subscription = checked(Subscription(topics=tuple(topics), plan=planned, **options))
+        for topic in subscription.topics:
+            for other in self.subscriptions:
+                if topic in other.topics:
+                    raise ValueError(
+                        f"{other.name} handles {topic} already; two handlers of one topic need two "
+                        "groups, that is two Apps."
+                    )
+        self.subscriptions.append(subscription)
+        return subscription
+
+    def subscription_for(self, topic: str) -> Subscription | None:
+        return next((one for one in self.subscriptions if one.matches(topic)), None)
+
+    # ---- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: bytes | str | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        **when: Any,
+    ) -> Delivery:
+        """Send a record from anywhere; `when` is `delay=`, `deliver_at=`, `id=`, `cron=`.
+
+        Values go as in handlers: models, dataclasses, dicts as JSON, str and bytes as they are.
+        """
+        return self.sender.send(topic, value, key=key, headers=headers, partition=partition, **when)
+
+    @property
+    def sender(self) -> Sender:
+        if self._sender is None:
+            self._sender = Sender(self.connection, codec=self.codec)
+        return self._sender
+
+    # ---- running
+
+    def run(self) -> None:
+        """Handle records until SIGINT or SIGTERM, then drain, commit and leave."""
+        from headrace.app.running import run_until_signal
+
+        run_until_signal(self)
+
+    async def serve(self) -> None:
+        """Handle records within a running loop; cancel it to stop."""
+        from headrace.app.running import serve
+
+        await serve(self)
+
+    def start(self) -> None:
+        """Handle records in the background, on threads of its own, until `stop`."""
+        self.begin(None)
+
+    def begin(self, loop: asyncio.AbstractEventLoop | None) -> Worker:
+        """Part of `start` and `serve`: handlers run on this loop, or on one of their own."""
+        from headrace.app.worker import Worker
+
+        if self._worker is not None:
+            raise RuntimeError("The app is running already.")
+        worker = Worker(self, loop)
+        worker.start()
+        self._worker = worker
+        return worker
+
+    def stop(self) -> None:
+        """Drain, commit, leave the group. Handlers that need longer than `drain` are given up."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    @contextmanager
+    def running(self) -> Iterator[App]:
+        """`with app.running(): ...`, mostly for tests."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    @property
+    def worker(self) -> Worker | None:
+        """The running worker, for health checks and metrics; None while it is stopped."""
+        return self._worker

@@ -1,0 +1,199 @@
+"""One attempt at one record, or at one batch: decode, `once=`, observers, the handler, its results.
+
+What the handler raises comes out as it is, of whatever class, and is judged by the caller. The same
+code serves coroutines on a loop and plain functions on threads: for the latter nothing in it ever
+suspends, and the slot drives it by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+from headrace.app.job import Job
+from headrace.app.message import Message
+from headrace.app.observing import Observer
+from headrace.app.once import OnceAttempt
+from headrace.app.publishing import published
+from headrace.app.retry import AttemptTimedOut
+from headrace.app.work import Work
+from headrace.client.records import HeaderList, Outgoing
+
+log = logging.getLogger("headrace.app")
+
+Written = list[Outgoing[Any, Any]]
+
+
+class Duplicate(Exception):
+    """`once=` knows this message: it is done without the handler."""
+
+
+class Attempts:
+    """Calls the handler of one subscription."""
+
+    def __init__(self, work: Work) -> None:
+        subscription = work.subscription
+        self.work = work
+        self.plan = subscription.plan
+        self._handler = self.plan.handler
+        self._once = subscription.once
+        self._observers = work.observers
+        limit_ms = subscription.retry.time_limit_ms
+        self.time_limit_s = None if limit_ms is None else limit_ms / 1000
+        self._decoders: dict[str, Any] = {}
+        # The common case, on the path of every record.
+        self.simple = (
+            self.plan.only_value
+            and not self.plan.yields
+            and not self.plan.batch
+            and self._once is None
+            and not self._observers
+            and self.time_limit_s is None
+        )
+
+    def decoder(self, topic: str) -> Any:
+        decode = self._decoders.get(topic)
+        if decode is None:
+            subscription = self.work.subscription
+            decode = self.plan.decode_for(topic, subscription.codec) or (lambda raw: None)
+            self._decoders[topic] = decode
+        return decode
+
+    def value(self, job: Job) -> Any:
+        """Raises Undecodable."""
+        return self.decoder(job.stream.owned.topic)(job.native.value())
+
+    async def one(self, job: Job) -> Written:
+        """Handle a record; what is to be published for it. Raises what the handler raises."""
+        value = self.value(job)
+        message = job.message()
+        with _observed(self._observers, self.work.subscription, message):
+            if self.time_limit_s is not None and self.plan.asynchronous:
+                results = await self._within_limit(job, value, message)
+            else:
+                results = await self._with_once(job, value, message)
+            return self._published(results, message)
+
+    async def batch(self, values: list[Any], messages: list[Message]) -> Written:
+        call = self._called(values, messages, None)
+        if self.time_limit_s is None or not self.plan.asynchronous:
+            results = await call
+        else:
+            try:
+                async with asyncio.timeout(self.time_limit_s) as limit:
+                    results = await call
+            except TimeoutError as late:
+                if not limit.expired():
+                    raise
+                raise self.timed_out() from late
+        return self._published(results, messages[0])
+
+    async def _within_limit(self, job: Job, value: Any, message: Message) -> list[Any]:
+        limit = asyncio.timeout(self.time_limit_s)
+        try:
+            async with limit:
+                return await self._with_once(job, value, message)
+        except TimeoutError as late:
+            if not limit.expired():
+                raise  # the handler's own
+            raise self.timed_out() from late
+
+    def timed_out(self) -> AttemptTimedOut:
+        return AttemptTimedOut(
+            f"{self.plan.name} did not end within {self.time_limit_s:g} seconds."
+        )
+
+    async def _with_once(self, job: Job, value: Any, message: Message) -> list[Any]:
+        if self._once is None:
+            return await self._called(value, message, None)
+        async with self._once_attempt(job.message_id) as attempt:
+            if attempt.duplicate:
+                raise_duplicate = True
+            else:
+                raise_duplicate = False
+                results = await self._called(value, message, attempt.db)
+        if raise_duplicate:
+            raise Duplicate
+        return results
+
+    @contextlib.asynccontextmanager
+    async def _once_attempt(self, message_id: str) -> AsyncIterator[OnceAttempt]:
+        once = self._once
+        assert once is not None
+        if self.plan.asynchronous:
+            async with once.attempt_async(self.work.group, message_id) as attempt:
+                yield attempt
+        else:
+            with once.attempt(self.work.group, message_id) as attempt:
+                yield attempt
+
+    async def _called(self, value: Any, message: Any, db: Any) -> list[Any]:
+        plan = self.plan
+        if plan.only_value:
+            result = self._handler(value)
+        else:
+            result = self._handler(**plan.arguments(value, message, db))
+        match plan.kind:
+            case "coroutine":
+                return _results(await result)
+            case "async generator":
+                return [one async for one in result]
+            case "generator":
+                return list(result)
+        return _results(result)
+
+    def _published(self, results: list[Any], message: Message) -> Written:
+        if not results:
+            return []
+        return self.results_of(results, message)
+
+    def results_of(self, results: Iterable[Any], message: Message) -> Written:
+        subscription = self.work.subscription
+        return published(
+            iter(results),
+            message,
+            group=self.work.group,
+            default_topic=subscription.publish,
+            codec=subscription.codec,
+            headers=self.headers_for(message),
+        )
+
+    def headers_for(self, message: Message) -> HeaderList:
+        found: HeaderList = []
+        for observer in self._observers:
+            with _forgiven(observer):
+                found += observer.headers(self.work.subscription, message)
+        return found
+
+
+def _results(result: Any) -> list[Any]:
+    if result is None:
+        return []
+    return result if isinstance(result, list) else [result]
+
+
+@contextlib.contextmanager
+def _observed(
+    observers: tuple[Observer, ...], subscription: Any, message: Message
+) -> Iterator[None]:
+    if not observers:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        for observer in observers:
+            with _forgiven(observer):
+                around = observer.around(subscription, message)
+                if around is not None:
+                    stack.enter_context(around)
+        yield
+
+
+@contextlib.contextmanager
+def _forgiven(observer: Observer) -> Iterator[None]:
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - looking on must not change what happens
+        log.exception("an observer failed: %s", type(observer).__name__)

@@ -1,0 +1,64 @@
+"""What is written when a record is parked: the whole of it, and why, where, how often.
+
+The record lies in `<topic>.<group>.dead` with its own key, value and headers; `headrace-dead-`
+headers tell the story. A stack has at most 4 KiB: the end of it, where the error was raised.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from headrace.app import headers as names
+from headrace.client.records import HeaderList
+
+LONGEST_STACK = 4096
+LONGEST_MESSAGE = 1024
+
+
+def why_headers(
+    error: BaseException,
+    *,
+    attempts: int,
+    first_at_ms: int,
+    last_at_ms: int,
+    origin: tuple[str, int, int],
+    group: str,
+) -> HeaderList:
+    kind = type(error)
+    return [
+        (names.DEAD_ERROR, f"{kind.__module__}.{kind.__qualname__}".encode()),
+        (names.DEAD_MESSAGE, cut_end(_said(error), LONGEST_MESSAGE)),
+        (names.DEAD_STACK, cut_start(_stack(error), LONGEST_STACK)),
+        (names.DEAD_ATTEMPTS, b"%d" % attempts),
+        (names.DEAD_FIRST_AT, b"%d" % first_at_ms),
+        (names.DEAD_LAST_AT, b"%d" % last_at_ms),
+        (names.DEAD_TOPIC, origin[0].encode()),
+        (names.DEAD_PARTITION, b"%d" % origin[1]),
+        (names.DEAD_OFFSET, b"%d" % origin[2]),
+        (names.DEAD_GROUP, group.encode("utf-8", "surrogatepass")),
+    ]
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of a stranger whose __str__ fails
+        return f"(its text cannot be had: {type(error).__name__}.__str__ fails)"
+
+
+def _stack(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def cut_end(text: str, most: int) -> bytes:
+    """The first so many bytes, with no letter torn."""
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore").encode()
+
+
+def cut_start(text: str, most: int) -> bytes:
+    """The last so many bytes, with no letter torn."""
+    raw = text.encode("utf-8", "replace")
+    return raw[max(0, len(raw) - most) :].decode("utf-8", "ignore").encode()

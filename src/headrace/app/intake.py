@@ -1,0 +1,439 @@
+"""The polling thread: the only one that touches the consumers, and it never waits for a handler.
+
+It polls for ever, so heartbeats and `max.poll.interval.ms` do not depend on how long handlers take;
+when too much waits it pauses partitions. One consumer is the member of the group and reads the
+sources. The retry partitions of what it owns are read by a second consumer, which is assigned by
+hand: so the owner of a source partition owns the retry partition of the same number under every
+assignor and both group protocols, and a rebalance never separates the two.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+from confluent_kafka import TopicPartition as NativePartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.app.completion import Completion, decode
+from headrace.app.job import OwnedPartition
+from headrace.app.settling import NotOurs, Settling
+from headrace.app.work import Work
+from headrace.client.connection import Connection, made, program_settings
+from headrace.client.errors import kafka_error
+
+log = logging.getLogger("headrace.app")
+
+SESSION_TIMEOUT_MS = 10_000
+COMMIT_EVERY_S = 0.5
+CHUNK = 2_000
+CHUNK_BYTES = 32_000_000
+# A partition with so many records under way is paused until most of them are done.
+MOST_PER_PARTITION = 10_000
+IDLE_POLL_S = 0.05
+BUSY_POLL_S = 0.002
+# Retry partitions lose what is done, this often.
+TRIM_EVERY_S = 60.0
+CALL_S = 10.0
+
+Place = tuple[str, int]
+
+
+class Intake:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        group: str,
+        start_from: str,
+        work_for: Callable[[str], Work],
+        loop_work: Callable[[], bool],
+        revoke_wait_s: float,
+    ) -> None:
+        """`work_for` finds the work of a topic; `loop_work` is called in every turn, and says
+        whether there is something to hurry for.
+        """
+        self.connection = connection
+        self._start_from = start_from
+        self._work_for = work_for
+        self._loop_work = loop_work
+        self._revoke_wait_s = revoke_wait_s
+        self._conf = program_settings(
+            connection,
+            {
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "allow.auto.create.topics": False,
+            },
+        )
+        if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
+            for name in ("partition.assignment.strategy", "session.timeout.ms"):
+                self._conf.pop(name, None)
+        self.consumer = made(lambda: confluent_kafka.Consumer(self._conf | {"on_commit": _hear}))
+        self._retries: confluent_kafka.Consumer | None = None
+        self._admin: AdminClient = connection.admin()
+        self.settling = Settling(self.consumer, connection)
+        self.owned: dict[Place, OwnedPartition] = {}
+        self._by_retry: dict[Place, OwnedPartition] = {}
+        self.assigned_once = False
+        self.stopping = False
+        self.failure: BaseException | None = None
+        self._mean_bytes = 1_000.0
+        self._commit_at = self._trim_at = 0.0
+        self._polled_at = time.monotonic()
+        self.lease_s = int(self._conf.get("session.timeout.ms", SESSION_TIMEOUT_MS)) / 1000 * 0.8
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.consumer.subscribe(
+            list(topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+
+    # ---- the loop
+
+    def turn(self, timeout_s: float) -> None:
+        """Once around: read, settle, commit."""
+        self._renew_lease()
+        messages = self._read(timeout_s)
+        if messages:
+            self._feed(messages)
+        if self._by_retry:
+            self._read_retries()
+        self._move()
+        self._balance()
+        now = time.monotonic()
+        if now >= self._commit_at:
+            self._commit_at = now + COMMIT_EVERY_S
+            self._commit(wait=False)
+        if now >= self._trim_at:
+            self._trim_at = now + TRIM_EVERY_S
+            self._trim()
+
+    def run(self) -> None:
+        hurry = True
+        while not self.stopping:
+            self.turn(BUSY_POLL_S if hurry else IDLE_POLL_S)
+            hurry = self._loop_work()
+
+    def _read(self, timeout_s: float) -> list[Message]:
+        first = self.consumer.poll(timeout_s)
+        if first is None:
+            return []
+        most = max(1, min(CHUNK, int(CHUNK_BYTES / self._mean_bytes)))
+        messages = [first, *self.consumer.consume(most, timeout=0)]
+        mean = sum(map(len, messages)) / len(messages)
+        self._mean_bytes += (max(mean, 1.0) - self._mean_bytes) * 0.2
+        return messages
+
+    def _feed(self, messages: list[Message]) -> None:
+        """Hand records over in stretches of one partition."""
+        stretch: list[Message] = []
+        topic, partition = "", -1
+        for message in messages:
+            if message.error() is not None:
+                _note(message.error())
+                continue
+            if message.partition() != partition or message.topic() != topic:
+                self._feed_one(topic, partition, stretch)
+                stretch = []
+                topic, partition = message.topic() or "", message.partition() or 0
+            stretch.append(message)
+        self._feed_one(topic, partition, stretch)
+
+    def _feed_one(self, topic: str, partition: int, stretch: list[Message]) -> None:
+        owned = self.owned.get((topic, partition))
+        if owned is not None and stretch:
+            owned.work.feed(owned, stretch)
+
+    def _read_retries(self) -> None:
+        assert self._retries is not None
+        for message in self._retries.consume(CHUNK, timeout=0):
+            owned = self._by_retry.get((message.topic() or "", message.partition() or 0))
+            error = message.error()
+            if owned is None:
+                continue
+            if error is None:
+                owned.work.feed_retries(owned, [message])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._reached(owned, message.offset() or 0)
+            else:
+                _note(error)
+        for owned in self._by_retry.values():
+            owned.work.look_at_due(owned)
+
+    def _reached(self, owned: OwnedPartition, end: int) -> None:
+        """The retry partition is read so far; with all of it, its source may begin."""
+        if owned.loading_to is not None and end >= owned.loading_to:
+            owned.loading_to = None
+            self._set_paused(owned, False)
+
+    # ---- what is settled
+
+    def _move(self) -> None:
+        moving = [one for one in self.owned.values() if one.moves or one.moving]
+        if not moving:
+            return
+        try:
+            self.settling.move(moving)
+        except NotOurs:
+            log.info("records were not moved to their retry topic: the group is being rebalanced")
+        except KafkaException as failure:
+            log.warning(
+                "records are not moved to their retry topic yet: %s", kafka_error(failure).str()
+            )
+
+    def _commit(self, *, wait: bool) -> None:
+        try:
+            self.settling.commit(self.owned.values(), wait=wait)
+        except NotOurs as told:
+            log.info("offsets were not committed: %s", told)
+
+    def _trim(self) -> None:
+        """Delete what is done from the retry partitions; if it fails, the next time does it."""
+        before = []
+        for place, owned in self._by_retry.items():
+            stream = owned.retry
+            if stream is not None and stream.committed is not None and stream.committed[0] > 0:
+                before.append(NativePartition(*place, stream.committed[0]))
+        if before:
+            self._admin.delete_records(before)
+
+    def _balance(self) -> None:
+        """Pause partitions of which too much waits, resume them when it is less."""
+        most = max(100, min(MOST_PER_PARTITION, int(CHUNK_BYTES / self._mean_bytes)))
+        for owned in self.owned.values():
+            if owned.loading_to is not None:
+                continue
+            limit = most if not owned.paused else most // 2
+            full = (
+                owned.source.completion.outstanding > limit
+                or owned.source.completion.full
+                or owned.blocked.full
+            )
+            if full != owned.paused:
+                self._set_paused(owned, full)
+
+    def _set_paused(self, owned: OwnedPartition, paused: bool) -> None:
+        place = [NativePartition(*owned.source.place)]
+        try:
+            (self.consumer.pause if paused else self.consumer.resume)(place)
+        except KafkaException as failure:  # it is being taken away in this moment
+            log.debug("%s: %s", owned.source.place, kafka_error(failure).str())
+            return
+        owned.paused = paused
+
+    def _renew_lease(self) -> None:
+        """After a long standstill of the whole process the group may have given us up: ask it
+        before another record is begun.
+        """
+        now = time.monotonic()
+        stood_still = now - self._polled_at > self.lease_s
+        if stood_still and self.owned and not self.settling.still_ours(self.owned.values()):
+            log.warning("this worker stood still for too long; its partitions are another's now")
+            for owned in self.owned.values():
+                owned.work.forget(owned)
+        self._polled_at = time.monotonic()
+        for work in {id(owned.work): owned.work for owned in self.owned.values()}.values():
+            work.lease_until = self._polled_at + self.lease_s
+
+    # ---- the group gives and takes
+
+    def _assigned(self, consumer: confluent_kafka.Consumer, given: list[NativePartition]) -> None:
+        self.assigned_once = True
+        if not given:
+            return
+        new = []
+        for place in given:
+            work = self._work_for(place.topic)
+            owned = OwnedPartition(
+                work, place.topic, place.partition, work.retry_topic_of(place.topic)
+            )
+            new.append(owned)
+        self._find_positions(new)
+        for owned in new:
+            self.owned[owned.source.place] = owned
+        starts = [
+            NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
+        ]
+        consumer.incremental_assign(starts)
+        self._read_retries_of([owned for owned in new if owned.retry is not None])
+        log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
+
+    def _find_positions(self, new: list[OwnedPartition]) -> None:
+        """Where each stream goes on, and what of it a former owner has finished."""
+        streams = [stream for owned in new for stream in owned.streams]
+        asked = [NativePartition(*stream.place) for stream in streams]
+        found = {(place.topic, place.partition): place for place in self._committed(asked)}
+        fresh = []
+        for stream in streams:
+            place = found[stream.place]
+            if place.offset >= 0:
+                said: Any = place.metadata
+                runs = decode(place.offset, said)
+                stream.completion = Completion(place.offset, runs)
+                stream.committed = (place.offset, said or "")
+            else:
+                fresh.append(stream)
+        earliest = [s for s in fresh if s.retry or self._start_from == "earliest"]
+        latest = [s for s in fresh if s not in earliest]
+        for group, spec in (
+            (earliest, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+            (latest, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+        ):
+            offsets = self._offsets([s.place for s in group], spec)
+            for stream in group:
+                stream.completion = Completion(offsets.get(stream.place, 0))
+
+    def _committed(self, asked: list[NativePartition]) -> list[NativePartition]:
+        """With read_committed librdkafka asks for stable offsets: an open transaction of a former
+        owner is waited for (KIP-447).
+        """
+        while True:
+            try:
+                return self.consumer.committed(asked, CALL_S)
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                again = error.retriable() or error.code() == KafkaError._TIMED_OUT
+                if self.stopping or not again:
+                    raise
+                log.info("waiting for the group's offsets: %s", error.str())
+
+    def _offsets(self, places: list[Any], spec: Any) -> dict[Place, int]:
+        if not places:
+            return {}
+        asked = self._admin.list_offsets(
+            {NativePartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=CALL_S,
+        )
+        found = {}
+        for place, future in asked.items():
+            try:
+                found[(place.topic, place.partition)] = future.result(CALL_S + 5).offset
+            except KafkaException as failure:
+                log.warning("%s: %s", place, kafka_error(failure).str())
+        return found
+
+    def _read_retries_of(self, new: list[OwnedPartition]) -> None:
+        if not new:
+            return
+        if self._retries is None:
+            conf = {
+                **self._conf,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+            conf.pop("group.protocol", None)
+            self._retries = made(lambda: confluent_kafka.Consumer(conf))
+        in_order = [owned for owned in new if owned.work.subscription.blocks_keys]
+        ends = self._offsets(
+            [owned.retry.place for owned in in_order if owned.retry],
+            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+        )
+        starts = []
+        for owned in new:
+            assert owned.retry is not None
+            place = owned.retry.place
+            self._by_retry[place] = owned
+            start = owned.retry.completion.position
+            starts.append(NativePartition(*place, start if start else OFFSET_BEGINNING))
+            if ends.get(place, 0) > start:
+                owned.loading_to = ends[place]
+                self._set_paused(owned, True)
+        self._retries.incremental_assign(starts)
+
+    def _revoked(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
+        going = [
+            owned
+            for place in taken
+            if (owned := self.owned.get((place.topic, place.partition))) is not None
+        ]
+        for owned in going:
+            owned.work.close(owned)
+        self._wait_for(going)
+        self._move()
+        self._commit(wait=True)
+        self._drop(going)
+        consumer.incremental_unassign(taken)
+
+    def _wait_for(self, going: list[OwnedPartition]) -> None:
+        """Until what is under way has ended, within the limit."""
+        deadline = time.monotonic() + self._revoke_wait_s
+        while any(owned.running > 0 for owned in going) and time.monotonic() < deadline:
+            self._loop_work()
+            self._renew_lease()
+            time.sleep(0.002)
+        late = [owned for owned in going if owned.running > 0]
+        if late:
+            log.warning(
+                "handlers of %s are still at work; what they do will be done again elsewhere",
+                ", ".join(str(owned.source.place) for owned in late),
+            )
+
+    def _lost(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
+        going = [
+            owned
+            for place in taken
+            if (owned := self.owned.get((place.topic, place.partition))) is not None
+        ]
+        log.warning("lost %s", ", ".join(str(owned.source.place) for owned in going))
+        self._drop(going)
+        consumer.incremental_unassign(taken)
+
+    def _drop(self, going: list[OwnedPartition]) -> None:
+        for owned in going:
+            owned.work.forget(owned)
+            self.owned.pop(owned.source.place, None)
+        retries = [owned.retry.place for owned in going if owned.retry is not None]
+        for place in retries:
+            self._by_retry.pop(place, None)
+        if retries and self._retries is not None:
+            self._retries.incremental_unassign([NativePartition(*place) for place in retries])
+
+    # ---- the end
+
+    def drain(self, within_s: float) -> None:
+        """Begin nothing more, wait for what is under way, settle and leave the group."""
+        deadline = time.monotonic() + within_s
+        for owned in self.owned.values():
+            owned.work.close(owned)
+        while any(owned.running > 0 for owned in self.owned.values()):
+            if time.monotonic() > deadline:
+                break
+            self.consumer.poll(BUSY_POLL_S)
+            self._renew_lease()
+            self._loop_work()
+            self._move()
+        self._revoke_wait_s = max(0.0, deadline - time.monotonic())
+        self.consumer.close()  # calls _revoked, which commits
+        if self._retries is not None:
+            self._retries.close()
+        self.settling.close()
+
+
+def _hear(error: KafkaError | None, places: list[NativePartition]) -> None:
+    if error is not None and error.code() != KafkaError._NO_OFFSET:
+        log.info("offsets were not committed: %s", error.str())
+
+
+def _note(error: KafkaError | None) -> None:
+    """What librdkafka says between records; it cures most of it by itself."""
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        log.warning("%s", error.str())

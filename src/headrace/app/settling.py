@@ -1,0 +1,223 @@
+"""What a worker tells the cluster: how far it has come, and which records moved to a retry topic.
+
+Offsets of a source partition and of its retry partition are committed in one request: a key that
+was unblocked by the one may have gone on in the other. Moves are written in a transaction that
+commits the offsets of what they replace (KIP-447): a worker that has lost its partitions cannot
+move anything. All calls come from the polling thread, because librdkafka's group metadata hangs
+otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as NativePartition
+
+from headrace.app.job import Move, OwnedPartition, Stream
+from headrace.client.connection import Connection, made, program_settings
+from headrace.client.errors import NO_LONGER_OURS, kafka_error
+from headrace.client.producer import defaults_for
+from headrace.client.records import Outgoing
+
+log = logging.getLogger("headrace.app")
+
+# A dead worker's open transaction hides what follows it for so long at most.
+TRANSACTION_TIMEOUT_MS = 10_000
+CALL_S = 10.0
+
+
+class NotOurs(Exception):
+    """The group has given partitions to another; what was to be settled is not."""
+
+
+class Settling:
+    def __init__(self, consumer: confluent_kafka.Consumer, connection: Connection) -> None:
+        self._consumer = consumer
+        self._connection = connection
+        self._producer: confluent_kafka.Producer | None = None
+
+    # ---- offsets
+
+    def commit(self, owned: Iterable[OwnedPartition], *, wait: bool) -> None:
+        """Commit what has changed. Raises NotOurs if told so, which only happens with `wait`."""
+        offsets, streams = _changed(owned)
+        if not offsets:
+            return
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as failure:
+            error = kafka_error(failure)
+            if error.code() in NO_LONGER_OURS:
+                raise NotOurs(error.str()) from failure
+            log.warning("offsets were not committed and will be again: %s", error.str())
+            return
+        for stream, said in streams:
+            stream.committed = said
+
+    def still_ours(self, owned: Iterable[OwnedPartition]) -> bool:
+        """Ask the group, by a commit that repeats what is committed or says what is new."""
+        offsets = []
+        for one in owned:
+            with one.work.lock:
+                for stream in one.streams:
+                    completion = stream.completion
+                    offsets.append(
+                        NativePartition(
+                            *stream.place, completion.position, metadata=completion.metadata()
+                        )
+                    )
+                    break
+        if not offsets:
+            return True
+        try:
+            answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as failure:
+            return kafka_error(failure).code() not in NO_LONGER_OURS
+        return all(
+            place.error is None or place.error.code() not in NO_LONGER_OURS for place in answered
+        )
+
+    # ---- transactions
+
+    def move(self, owned: list[OwnedPartition]) -> None:
+        """Write the moves of these partitions and commit their offsets, all or nothing.
+
+        Raises NotOurs; then nothing was written, and the group will say what is still ours. May be
+        called again with the same partitions after any failure.
+        """
+        moves: list[Move] = []
+        for one in owned:
+            with one.work.lock:
+                one.moving += one.moves
+                for move in one.moves:
+                    move.job.stream.completion.finish(move.job.offset)
+                one.moves = []
+                moves += one.moving
+        if not moves:
+            return
+        written: dict[int, int] = {}  # number of the move -> offset of its copy
+        records = [move.job.owned.work.copy_to_move(move) for move in moves]
+        self.write(records, owned, written.__setitem__)
+        for one in owned:
+            one.moving = []
+        for number, move in enumerate(moves):
+            work = move.job.owned.work
+            with work.lock:
+                blocked = move.job.owned.blocked
+                blocked.appended(move.job.lane, written[number])
+                if move.job.stream.retry:
+                    blocked.finished(move.job)
+
+    def write(
+        self,
+        records: list[Outgoing[Any, Any]],
+        owned: list[OwnedPartition],
+        written: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """One transaction: these records, and the offsets of these partitions as they stand.
+
+        Raises NotOurs, or KafkaException when the cluster does not let us; nothing is written then.
+        """
+        producer = self._ready_producer()
+        try:
+            producer.begin_transaction()
+            for number, record in enumerate(records):
+                self._produce(producer, number, record, written)
+            offsets, streams = _all_offsets(owned)
+            member = self._consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(offsets, member, CALL_S)
+            producer.commit_transaction(CALL_S)
+        except KafkaException as failure:
+            self._give_up(producer, kafka_error(failure))
+            if kafka_error(failure).code() in NO_LONGER_OURS:
+                raise NotOurs(kafka_error(failure).str()) from failure
+            raise
+        for stream, said in streams:
+            stream.committed = said
+
+    def _produce(
+        self,
+        producer: confluent_kafka.Producer,
+        number: int,
+        record: Outgoing[Any, Any],
+        written: Callable[[int, int], None] | None,
+    ) -> None:
+        def ended(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+            if error is None and written is not None:
+                written(number, message.offset() or 0)
+
+        headers: Any = record.headers or None
+        while True:
+            try:
+                producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    -1 if record.partition is None else record.partition,
+                    on_delivery=ended,
+                    headers=headers,
+                )
+                return
+            except BufferError:
+                producer.poll(0.1)
+
+    def _ready_producer(self) -> confluent_kafka.Producer:
+        if self._producer is None:
+            at = self._connection
+            name = f"headrace-app-{uuid.uuid4().hex}"
+            chosen = defaults_for(at.settings, name)
+            chosen["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
+            conf = program_settings(at, chosen)
+            self._producer = made(lambda: confluent_kafka.Producer(conf))
+            self._producer.init_transactions(CALL_S * 3)
+        return self._producer
+
+    def _give_up(self, producer: confluent_kafka.Producer, error: KafkaError) -> None:
+        """Abort; a producer that cannot is thrown away, and its transaction ends by time."""
+        if not error.fatal():
+            try:
+                producer.abort_transaction(CALL_S)
+                return
+            except KafkaException as failure:
+                log.warning("a transaction could not be aborted: %s", kafka_error(failure).str())
+        self._producer = None
+
+    def close(self) -> None:
+        self._producer = None
+
+
+Said = list[tuple[Stream, tuple[int, str]]]
+
+
+def _all_offsets(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition], Said]:
+    offsets, said = [], []
+    for one in owned:
+        with one.work.lock:
+            for stream in one.streams:
+                completion = stream.completion
+                at = completion.position, completion.metadata()
+                offsets.append(NativePartition(*stream.place, at[0], metadata=at[1]))
+                said.append((stream, at))
+    return offsets, said
+
+
+def _changed(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition], Said]:
+    """Both streams of each partition where either has moved; none while its moves are open."""
+    offsets: list[NativePartition] = []
+    said: Said = []
+    for one in owned:
+        if one.gone or one.moving or one.loading_to is not None:
+            continue
+        new_offsets, new_said = _all_offsets([one])
+        if any(stream.committed != at for stream, at in new_said):
+            offsets += new_offsets
+            said += new_said
+    return offsets, said

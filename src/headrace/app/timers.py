@@ -1,0 +1,37 @@
+"""What is to happen when the wall clock says so; the polling thread looks several times a second.
+
+Looking, rather than sleeping until then, is what lets a test move the clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, due_ms: int, do: Callable[[], None]) -> None:
+        with self._lock:
+            heapq.heappush(self._heap, (due_ms, next(self._numbers), do))
+
+    def run_due(self, now_ms: int) -> None:
+        while True:
+            with self._lock:
+                if not self._heap or self._heap[0][0] > now_ms:
+                    return
+                do = heapq.heappop(self._heap)[2]
+            do()
+
+    def next_ms(self) -> int | None:
+        with self._lock:
+            return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        return len(self._heap)

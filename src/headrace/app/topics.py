@@ -1,0 +1,97 @@
+"""The topics that an app makes for itself: retries and dead letters, one pair per source topic.
+
+They have as many partitions as their source: whoever owns a source partition owns the retry
+partition of the same number. What is there already is left as it is, except that partitions are
+added. Several workers may do this at once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.app.names import dead_topic, retry_topic
+from headrace.app.subscription import Subscription
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.topics import Topics
+
+log = logging.getLogger("headrace.app")
+
+# Copies that wait are the only ones: neither age nor size may delete them. Their owner deletes what
+# is done.
+RETRY_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
+
+
+class AppTopics:
+    def __init__(self, connection: Connection, *, group: str, dead_letters_keep_ms: int) -> None:
+        self._connection = connection
+        self._group = group
+        self._dead_settings = {
+            "cleanup.policy": "delete",
+            "retention.ms": str(dead_letters_keep_ms),
+            "retention.bytes": "-1",
+        }
+
+    def sources(self, subscriptions: list[Subscription]) -> dict[str, Subscription]:
+        """Every topic that is there and is handled; a named one must be there."""
+        there = Topics(self._connection).cluster.topics
+        found: dict[str, Subscription] = {}
+        for subscription in subscriptions:
+            for given in subscription.topics:
+                if not given.startswith("^") and given not in there:
+                    raise NoSuchTopic(
+                        f"There is no topic {given}, which {subscription.name} handles. "
+                        f"Create it with `headrace topics create {given}`."
+                    )
+            for topic in there:
+                if subscription.matches(topic) and not topic.startswith("__"):
+                    found.setdefault(topic, subscription)
+        return found
+
+    def ensure(self, sources: dict[str, Subscription]) -> None:
+        """Make what is missing beside these topics."""
+        topics = Topics(self._connection)
+        for topic, subscription in sources.items():
+            source = topics.cluster.topics.get(topic)
+            if source is None:
+                continue
+            count = len(source.partitions)
+            replication = max(len(p.replicas) for p in source.partitions.values())
+            wanted = {retry_topic(topic, self._group): RETRY_SETTINGS}
+            if subscription.dead_letters:
+                wanted[dead_topic(topic, self._group)] = self._dead_settings
+            for name, settings in wanted.items():
+                self._ensure_one(topics, topic, name, count, replication, settings)
+
+    def _ensure_one(
+        self,
+        topics: Topics,
+        source: str,
+        name: str,
+        count: int,
+        replication: int,
+        settings: dict[str, str],
+    ) -> None:
+        there = topics.cluster.topics.get(name)
+        if there is None:
+            own = topics.settings_of(source)
+            shared = {
+                key: own[key].value
+                for key in SHARED_SETTINGS
+                if key in own and own[key].source == "topic"
+            }
+            try:
+                topics.create(
+                    name, partitions=count, replication=replication, settings=settings | shared
+                )
+                log.info("made the topic %s with %d partitions", name, count)
+            except ClientError as failure:
+                if failure.code != "TOPIC_ALREADY_EXISTS":
+                    raise
+        elif len(there.partitions) < count:
+            try:
+                topics.grow(name, partitions=count)
+            except ClientError as failure:
+                if failure.code != "INVALID_PARTITIONS":  # another worker was quicker
+                    raise

@@ -1,0 +1,193 @@
+"""A running app: the polling thread, the handlers' loop or threads, and what they share.
+
+The polling thread reads and settles (intake.py); handlers that are coroutines run on one loop,
+which is the caller's own in `app.serve()` and otherwise a thread's; plain functions run on threads
+(slots.py). `stop` drains within the app's limit, commits and leaves the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.app.intake import Intake
+from headrace.app.slots import LoopSlots, ThreadSlots
+from headrace.app.timers import Timers
+from headrace.app.topics import AppTopics
+from headrace.app.watchdog import Watchdog
+from headrace.app.work import Ended, Work
+from headrace.client.errors import ClientError
+from headrace.client.records import Outgoing
+
+if TYPE_CHECKING:
+    from headrace.app.app import App
+
+log = logging.getLogger("headrace.app")
+
+# Handlers of a partition that goes to another worker may end for so long.
+REVOKE_WAIT_S = 10.0
+
+
+class Worker:
+    def __init__(self, app: App, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        if not app.subscriptions:
+            raise ValueError("The app handles nothing yet: give it a handler with @app.on(topic).")
+        self.app = app
+        self.failure: BaseException | None = None
+        self.started = threading.Event()  # the first assignment came, or it failed
+        self._timers = Timers()
+        self._hurry = False
+        self._own_loop = loop is None
+        self._loop = loop or asyncio.new_event_loop()
+        self._chance = random.Random(app.seed)
+        self._stopping = threading.Event()
+        self._forked = False
+        self._watchdog = Watchdog(self._loop)
+        self._slots: list[LoopSlots | ThreadSlots] = []
+        self.works: list[Work] = []
+
+    # ---- what works ask for (work.Outlet)
+
+    def write(self, record: Outgoing[Any, Any], ended: Ended) -> None:
+        try:
+            delivery = self.app.sender.put(record)
+        except ClientError as error:
+            ended(error)
+            return
+        delivery.add_done_callback(lambda done: ended(done.exception()))
+
+    def after(self, due_ms: int, do: Callable[[], None]) -> None:
+        self._timers.at(due_ms, do)
+
+    def hurry(self) -> None:
+        self._hurry = True
+
+    # ---- the beginning
+
+    def start(self) -> None:
+        """Returns when the topics are there and the threads run; raises why they cannot."""
+        app = self.app
+        topics = AppTopics(
+            app.connection, group=app.group, dead_letters_keep_ms=app.dead_letters_keep_ms
+        )
+        topics.ensure(topics.sources(app.subscriptions))
+        self._make_works()
+        self.intake = Intake(
+            app.connection,
+            group=app.group,
+            start_from=app.start_from,
+            work_for=self._work_for,
+            loop_work=self._loop_work,
+            revoke_wait_s=REVOKE_WAIT_S,
+        )
+        for subscription in app.subscriptions:
+            if subscription.once is not None:
+                subscription.once.prepare(app.group)
+        os.register_at_fork(after_in_child=self._in_child)
+        self.intake.subscribe([t for s in app.subscriptions for t in s.topics])
+        if self._own_loop:
+            self._loop_thread = threading.Thread(
+                target=self._run_loop, name="headrace-handlers", daemon=True
+            )
+            self._loop_thread.start()
+        self._thread = threading.Thread(target=self._poll, name="headrace-polling", daemon=True)
+        self._thread.start()
+
+    def _make_works(self) -> None:
+        for subscription in self.app.subscriptions:
+            work = Work(
+                subscription,
+                group=self.app.group,
+                outlet=self,
+                clock=self.app.clock,
+                chance=self._chance,
+                observers=self.app.observers,
+            )
+            put = self.app.sender.put
+            slots: LoopSlots | ThreadSlots
+            if subscription.plan.asynchronous:
+                slots = LoopSlots(work, write=put, loop=self._loop)
+            else:
+                slots = ThreadSlots(work, write=put)
+            self._slots.append(slots)
+            self.works.append(work)
+
+    def _work_for(self, topic: str) -> Work:
+        for work in self.works:
+            if work.subscription.matches(topic):
+                return work
+        raise LookupError(f"Nobody handles {topic}.")
+
+    # ---- the polling thread
+
+    def _poll(self) -> None:
+        try:
+            self.intake.run()
+            self.intake.drain(self.app.drain_ms / 1000)
+        except BaseException as failure:  # noqa: BLE001 - said to whoever waits for the worker
+            self.failure = failure
+            log.exception("the worker failed and stops")
+        finally:
+            self._stopping.set()
+            self.started.set()
+
+    def _loop_work(self) -> bool:
+        """What is done once per turn beside reading; whether the next turn should come soon."""
+        now_ms = self.app.clock.now_ms()
+        self._timers.run_due(now_ms)
+        if self.intake.assigned_once:
+            self.started.set()
+        for slots in self._slots:
+            if isinstance(slots, ThreadSlots):
+                slots.interrupt_late()
+        self._watchdog.look()
+        if self._hurry:
+            self._hurry = False
+            return True
+        next_ms = self._timers.next_ms()
+        if next_ms is not None and next_ms - now_ms < 50:
+            return True
+        return any(one.moves or one.moving for one in self.intake.owned.values())
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._watchdog.begin()
+        self._loop.run_forever()
+        self._loop.close()
+
+    def watch_loop(self) -> None:
+        """Called on the loop, if it is the caller's."""
+        self._watchdog.begin()
+
+    def _in_child(self) -> None:
+        """A handler forked: the child has none of our threads and must not act as a worker."""
+        self._forked = True
+        for slots in self._slots:
+            slots.stopped = True
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Drain, commit, leave; then end the slots."""
+        self.intake.stopping = True
+        self._thread.join()
+        for slots in self._slots:
+            if isinstance(slots, ThreadSlots):
+                slots.stop(timeout_s=0.1)
+            else:
+                asyncio.run_coroutine_threadsafe(slots.stop(), self._loop).result(10)
+        if self._own_loop:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join(10)
+        for subscription in self.app.subscriptions:
+            if subscription.once is not None:
+                subscription.once.close()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it has stopped by itself, which it only does when it failed."""
+        return self._stopping.wait(timeout_s)
