@@ -78,6 +78,8 @@ class Intake:
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "allow.auto.create.topics": False,
+                # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
+                "fetch.wait.max.ms": 100,
             },
         )
         if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)

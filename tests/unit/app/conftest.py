@@ -1,0 +1,53 @@
+"""What the tests of apps share: a broker, topics, and waiting for a condition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from headrace.client import Admin, Record
+from headrace.client.connection import Connection
+from headrace.client.reading import RecordReader
+from headrace.testing import Broker
+
+PATIENCE_S = 30.0
+
+
+@dataclass
+class Cluster:
+    broker: Broker
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        Admin(self.bootstrap).topics.create(name, partitions=partitions)
+        return name
+
+    def records(self, topic: str) -> list[Record]:
+        """All that lies in a topic now."""
+        reader = RecordReader(Connection({"bootstrap.servers": self.bootstrap}), topic)
+        try:
+            return list(reader.records())
+        finally:
+            reader.close()
+
+    def committed(self, group: str) -> dict[tuple[str, int], int | None]:
+        [found] = Admin(self.bootstrap).groups.describe([group])
+        return {(p.topic, p.partition): p.committed for p in found.progress}
+
+    def until(self, true: Callable[[], object], what: str = "") -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            assert time.monotonic() < deadline, what or "it did not come to pass"
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Broker() as broker:
+        yield Cluster(broker)
