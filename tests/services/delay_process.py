@@ -88,14 +88,14 @@ class DelayProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return json.load(answer)
 
-    def wait_for_partitions(self, count: int, within_s: float = 30.0) -> None:
-        """Until so many partitions deliver."""
+    def wait_for_partitions(self, topic: str, count: int, within_s: float = 30.0) -> None:
+        """Until so many partitions of a topic deliver here."""
         deadline = time.monotonic() + within_s
         delivering = -1
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError):
-                topics = self.ask("/stats")["topics"]
-                states = [each["state"] for topic in topics for each in topic["partitions"]]
+                topics = [each for each in self.ask("/stats")["topics"] if each["topic"] == topic]
+                states = [each["state"] for found in topics for each in found["partitions"]]
                 delivering = states.count("delivering")
                 if delivering == count:
                     return

@@ -122,12 +122,14 @@ def test_an_instance_that_stands_still_and_wakes_up_does_no_harm(
         DelayProcess(node.bootstrap, tmp_path, "a") as one,
         DelayProcess(node.bootstrap, tmp_path, "b") as other,
     ):
-        one.wait_for_partitions(PARTITIONS // 2)
-        other.wait_for_partitions(PARTITIONS // 2)
+        one.wait_for_partitions(topic, PARTITIONS // 2)
+        other.wait_for_partitions(topic, PARTITIONS // 2)
         send_some(ledger, 10_000, 25_000, seed=4)
         time.sleep(1)
         one.halt()
-        other.wait_for_partitions(PARTITIONS, within_s=40)  # the session of the first has ended
+        other.wait_for_partitions(
+            topic, PARTITIONS, within_s=40
+        )  # the session of the first has ended
         one.go_on()
         settled(ledger, watcher, 90).require_clean()
 
@@ -139,14 +141,14 @@ def test_instances_come_and_go(node: Node, topic: str, tmp_path: Path) -> None:
         DelayProcess(node.bootstrap, tmp_path, "b") as two,
     ):
         send_some(ledger, 10_000, 20_000, seed=5)
-        one.wait_for_partitions(PARTITIONS // 2)
+        one.wait_for_partitions(topic, PARTITIONS // 2)
         with DelayProcess(node.bootstrap, tmp_path, "c") as three:
-            three.wait_for_partitions(1)
+            three.wait_for_partitions(topic, 1)
             send_some(ledger, 5_000, 5_000, seed=6)
             one.stop()
-            three.wait_for_partitions(PARTITIONS // 2)
+            three.wait_for_partitions(topic, PARTITIONS // 2)
             two.kill()
-            three.wait_for_partitions(PARTITIONS, within_s=40)
+            three.wait_for_partitions(topic, PARTITIONS, within_s=40)
             settled(ledger, watcher, 90).require_clean()
 
 
@@ -165,7 +167,7 @@ def test_cancels_race_delivery_and_the_answers_are_true(
     node: Node, topic: str, service: DelayProcess
 ) -> None:
     watcher, ledger = Watcher(node.bootstrap, topic), Ledger(node.bootstrap, topic)
-    service.wait_for_partitions(PARTITIONS)
+    service.wait_for_partitions(topic, PARTITIONS)
     chance = random.Random(8)
     for number in range(600):
         partition = chance.randrange(PARTITIONS)
@@ -238,7 +240,7 @@ def test_a_missing_target_waits_until_it_is_there(
     node: Node, topic: str, service: DelayProcess
 ) -> None:
     make_delayed_topic(node.bootstrap, "gone", 1)
-    service.wait_for_partitions(PARTITIONS + 1)
+    service.wait_for_partitions("gone", 1)
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.delete_topics(["gone"])["gone"].result(20)
     ledger, other = Ledger(node.bootstrap, "gone"), Ledger(node.bootstrap, topic)
@@ -259,10 +261,10 @@ def test_a_missing_target_waits_until_it_is_there(
 
 
 def test_added_partitions_are_served(node: Node, topic: str, service: DelayProcess) -> None:
-    service.wait_for_partitions(PARTITIONS)
+    service.wait_for_partitions(topic, PARTITIONS)
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(20)
-    service.wait_for_partitions(PARTITIONS + 2)
+    service.wait_for_partitions(topic, PARTITIONS + 2)
     watcher, ledger = Watcher(node.bootstrap, topic), Ledger(node.bootstrap, topic)
     for partition in range(PARTITIONS + 2):
         ledger.send(b"%d" % partition, partition=partition, delay_ms=50)

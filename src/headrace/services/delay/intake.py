@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headrace.client.connection import Connection, Setting, made, program_settings
+from headrace.contract.delay_topics import REGISTRY
 from headrace.services.delay.instructions import RecordFields
 
 log = logging.getLogger("headrace.delay")
@@ -67,18 +68,34 @@ class Member:
         self._consumer = made(lambda: Consumer(settings))
         self._given, self._taken = given, taken
         self._followed: list[str] = []
+        self._with_registry = False
 
     def follow(self, companions: Iterable[str]) -> None:
         wanted = sorted(companions)
-        if wanted == self._followed:
-            return
-        self._followed = wanted
-        if wanted:
-            self._consumer.subscribe(
-                wanted, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-            )
-        else:
+        if wanted != self._followed:
+            self._followed = wanted
+            self._subscribe()
+
+    def rejoin(self) -> None:
+        """Have the group share out anew.
+
+        A static member that comes back is given what it had, whatever it subscribes to by then
+        (KIP-345). A change of the subscription is what a coordinator listens to: the registry is
+        added to it, or taken out again, and its partition is nobody's work.
+        """
+        self._with_registry = not self._with_registry
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        if not self._followed:
             self._consumer.unsubscribe()
+            return
+        self._consumer.subscribe(
+            [*self._followed, *([REGISTRY] if self._with_registry else [])],
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._revoked,
+        )
 
     def poll(self) -> None:
         message = self._consumer.poll(0)
@@ -99,10 +116,14 @@ class Member:
         consumer.incremental_assign(places)
         if places:
             consumer.pause(places)
-        self._given([(each.topic, each.partition) for each in places])
+        self._given(_companions(places))
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._taken([(each.topic, each.partition) for each in partitions])
+        self._taken(_companions(partitions))
+
+
+def _companions(partitions: list[TopicPartition]) -> list[Place]:
+    return [(each.topic, each.partition) for each in partitions if each.topic != REGISTRY]
 
 
 class Fenced(Exception):

@@ -25,6 +25,7 @@ from headrace.client.connection import Connection, Setting, connected
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import GROUP
 from headrace.services.delay import queries, writing
+from headrace.services.delay.coverage import Coverage
 from headrace.services.delay.deliverer import Aborted, Deliverer, Lost, Refused
 from headrace.services.delay.far import FarReader, Trimming
 from headrace.services.delay.intake import Member, Place, Reader
@@ -107,6 +108,7 @@ class DelayService:
         self._reader: Reader
         self._fencing = Fencing(self.connection, group, self.transactional_id)
         self._trimming = Trimming(self._admin)
+        self._coverage = Coverage(self._admin, group)
         self._far: FarReader | None = None
         self._catalog = Catalog()
         self._settle_at = 0.0  # monotonic; not before
@@ -156,6 +158,9 @@ class DelayService:
     def _turn(self) -> None:
         self._follow_topics()
         self._member.poll()
+        if self._coverage.lacks(self._catalog):
+            log.info("the group has not shared out everything: sharing out anew")
+            self._member.rejoin()
         taken = self._reader.take(self._wait_s(), RECORDS_PER_TURN)
         now_ms = self.clock()
         if taken.count:
@@ -198,6 +203,7 @@ class DelayService:
             return
         self._catalog = catalog
         self._member.follow(catalog.pairs)
+        self._coverage.look_soon()
         deliverer = self._deliverer
         if deliverer is not None and catalog.largest_batch_bytes < deliverer.largest_batch_bytes:
             self._drop_deliverer()
@@ -206,6 +212,7 @@ class DelayService:
 
     def _given(self, places: list[Place]) -> None:
         log.info("given: %s", _listed(places))
+        self._coverage.look_soon()
         for place in places:
             self._start_again(place)
 
