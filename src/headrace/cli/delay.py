@@ -61,6 +61,9 @@ Partition = Annotated[
 PAGE = 20
 LARGEST_PAGE = 1000
 ADMIN_PORT = 9095
+# What was just sent is listed this soon: the service stores what it reads about once a second.
+SOON_KNOWN_S = 2.0
+LOOK_AGAIN_S = 0.1
 
 
 @app.command()
@@ -161,9 +164,12 @@ def list_pending(
         output.answer_json(page)
         return
     if page.rows:
-        pending_view.show_many(page.rows, now_ms)
+        pending_view.show_many(page.rows, page.now_ms)
     elif page.next is None:
         output.note("Nothing waits." if after is None else "There is no more.")
+    if page.rebuilding:
+        partitions = output.count(page.rebuilding, "partition")
+        output.note(f"{partitions} are being rebuilt: what waits there may be missing here.")
     if page.next is not None:
         output.note(f"There may be more: the same command with --after {page.next}")
 
@@ -182,11 +188,11 @@ def show(
 ) -> None:
     """Show one message that waits, with its value and headers."""
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        row = _found(cluster, topic, id, key, partition)
+        row, now_ms = _found(cluster, topic, id, key, partition)
     if as_json:
         output.answer_json(row)
     else:
-        pending_view.show_one(row, time.time_ns() // 1_000_000)
+        pending_view.show_one(row, now_ms)
 
 
 @app.command()
@@ -207,7 +213,7 @@ def cancel(
     """
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         if key is None and partition is None:
-            partition = _found(cluster, topic, id, None, None)["partition"]
+            partition = _found(cluster, topic, id, None, None)[0]["partition"]
         done = DelayedTopics(cluster).cancel(topic, id, key=key, partition=partition)
     words = {
         contract_headers.CANCELLED: f"Cancelled: {id} will not be delivered.",
@@ -240,16 +246,16 @@ def reschedule(
     if not when:
         raise typer.BadParameter("Say when: --delay, --deliver-at or --cron.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        row = _found(cluster, topic, id, key, partition)
+        row, _ = _found(cluster, topic, id, key, partition)
         _send_again(cluster, row, {**when, "id": id})
-        now = _found_anew(cluster, row, timeout)
+        anew = _found_anew(cluster, row, timeout)
     was = clock(row["due_ms"])
-    if now is None:
+    if anew is None:
         said = f"{id} was due at {was}. The new time is written; the service has not read it yet."
         _tell(as_json, {"topic": topic, "id": id, "was_ms": row["due_ms"], "due_ms": None}, said)
         return
-    due_ms = now["due_ms"]
-    left = away(due_ms, time.time_ns() // 1_000_000)
+    due_ms, now_ms = anew
+    left = away(due_ms, now_ms)
     _tell(
         as_json,
         {"topic": topic, "id": id, "was_ms": row["due_ms"], "due_ms": due_ms},
@@ -345,21 +351,27 @@ def serve(
 
 def _found(
     cluster: Connection, topic: str, id: str, key: str | None, partition: int | None
-) -> dict[str, Any]:
-    """The one message that waits under an id."""
+) -> tuple[dict[str, Any], int]:
+    """The one message that waits under an id, and the service's time."""
     DelayedTopics(cluster).require(topic)
-    found = DelayInstances(cluster).pending(
-        limit=2, topic=topic, id=id, key=key, partition=partition, values="1"
-    )
+    instances = DelayInstances(cluster)
+    deadline = time.monotonic() + SOON_KNOWN_S
+    while True:
+        found = instances.pending(
+            limit=2, topic=topic, id=id, key=key, partition=partition, values="1"
+        )
+        if found.rows or time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_AGAIN_S)
     if not found.rows:
         raise Failure(
-            f"Nothing waits in {topic} under {id}: it was delivered or cancelled, or the service "
-            "has not read it yet. `headrace delay list` shows what waits."
+            f"Nothing waits in {topic} under {id}: it was delivered or cancelled, or never sent. "
+            "`headrace delay list` shows what waits."
         )
     if len(found.rows) > 1:
         places = ", ".join(str(row["partition"]) for row in found.rows)
         raise Failure(f"{id} waits in partitions {places}: say which with --key or --partition.")
-    return found.rows[0]
+    return found.rows[0], found.now_ms
 
 
 def _send_again(cluster: Connection, row: dict[str, Any], when: When) -> None:
@@ -381,8 +393,8 @@ def _send_again(cluster: Connection, row: dict[str, Any], when: When) -> None:
 
 def _found_anew(
     cluster: Connection, before: dict[str, Any], timeout_s: float
-) -> dict[str, Any] | None:
-    """The message with its new time, as soon as the service has it; None if that takes too long."""
+) -> tuple[int, int] | None:
+    """The new due time and the service's own, once it knows; None if that takes too long."""
     instances = DelayInstances(cluster)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -390,8 +402,8 @@ def _found_anew(
             limit=1, topic=before["topic"], id=before["id"], partition=before["partition"]
         )
         if found.rows and found.rows[0]["offset"] > before["offset"]:
-            return found.rows[0]
-        time.sleep(0.1)
+            return found.rows[0]["due_ms"], found.now_ms
+        time.sleep(LOOK_AGAIN_S)
     return None
 
 

@@ -20,7 +20,7 @@ import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
 
-# command -> what `headrace --help` says of it; the module has the same name and holds `app`
+# command -> what `headrace --help` says of it; the module has the same name (_ for -), holds `app`
 COMMANDS = {
     "start": "Start a node: a Kafka cluster of one.",
     "topics": "List, describe, create, alter and delete topics.",
@@ -28,6 +28,7 @@ COMMANDS = {
     "consume": "Read a topic.",
     "delay": "Delayed messages: enable, list, show, cancel, reschedule.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "dead-letters": "What could not be handled: list, show, send again, put away.",
     "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
@@ -48,7 +49,7 @@ class CommandOnDemand(TyperCommand):
     """Stands for a command in the list; the real one is loaded when it gets its arguments."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        module = import_module(f"headrace.cli.{self.name}")
+        module = import_module(f"headrace.cli.{str(self.name).replace('-', '_')}")
         return get_command(module.app).make_context(info_name, args, parent=parent, **extra)
 
 

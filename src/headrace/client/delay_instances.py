@@ -41,6 +41,8 @@ class Page:
 
     rows: list[dict[str, Any]]
     next: str | None
+    now_ms: int  # by the service's clock, which decides what is due
+    rebuilding: int  # so many partitions are not complete: some of their messages may be missing
 
 
 class DelayInstances:
@@ -133,9 +135,11 @@ def together(pages: list[Mapping[str, Any]], limit: int) -> Page:
     rows = sorted((row for page in pages for row in page["rows"]), key=_place_of)
     if ends:
         rows = [row for row in rows if _place_of(row) <= min(ends)]
+    following = _text(min(ends)) if ends else None
     if len(rows) > limit:
-        return Page(rows[:limit], _text(_place_of(rows[limit - 1])))
-    return Page(rows, _text(min(ends)) if ends else None)
+        rows, following = rows[:limit], _text(_place_of(rows[limit - 1]))
+    now_ms = max(page["now_ms"] for page in pages)
+    return Page(rows, following, now_ms, sum(page["rebuilding"] for page in pages))
 
 
 def _place_of(row: Mapping[str, Any]) -> Place:

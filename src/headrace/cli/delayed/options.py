@@ -9,7 +9,8 @@ import typer
 
 from headrace.cli.delayed.moments import moment_ms
 from headrace.client.errors import Misuse
-from headrace.client.schedules import When, schedule_headers
+from headrace.client.schedules import TOO_LONG, When, schedule_headers
+from headrace.contract import durations
 
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="WAIT", help="So long from now: 500ms, 30m, 1h30m.")
@@ -40,7 +41,10 @@ def when_of(
         when["delay"] = delay
     if deliver_at is not None:
         now_ms = time.time_ns() // 1_000_000
-        when["deliver_at"] = moment_ms(deliver_at, now_ms=now_ms, option="--deliver-at")
+        due_ms = moment_ms(deliver_at, now_ms=now_ms, option="--deliver-at")
+        if due_ms - now_ms > durations.LONGEST_DELAY_MS:
+            raise typer.BadParameter(TOO_LONG, param_hint="--deliver-at")
+        when["deliver_at"] = due_ms
     if cron is not None:
         when["cron"] = cron
     if cron_zone is not None:

@@ -83,7 +83,10 @@ class Queries(Protocol):
     def stats(self) -> Mapping[str, Any]: ...
 
     def pending(self, search: Search) -> Mapping[str, Any]:
-        """`{"rows": [...], "next": cursor or null}`, in the order of `Cursor`."""
+        """`{"rows": [...], "next": cursor or null, "now_ms": ..., "rebuilding": partitions}`.
+
+        Rows are in the order of `Cursor`; those of partitions that are rebuilt may be missing.
+        """
         ...
 
     def metrics(self) -> str:

@@ -9,21 +9,17 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import islice
 from typing import Any
 
 from headrace.contract.delay_topics import companion_of, target_of
 from headrace.services.delay.admin_http import Cursor, Search
+from headrace.services.delay.listing import PendingRow
 from headrace.services.delay.metrics import LATENESS_MS, Counters, counter_families, family
-from headrace.services.delay.store import PendingRow, Store
+from headrace.services.delay.store import Store
 
-ROWS_PER_LOOK = 200
-# A filter that hardly ever fits would scan everything: then a page is short and has a `next`.
-MOST_LOOKS = 50
 SOON_MS = 60_000
-# Counting stops here: "100,000 or more due within the minute" is all that anybody needs to know.
-COUNTED_AT_MOST = 100_000
+# Counting stops here: that so many or more are due within the minute is all one needs to know.
+COUNTED_AT_MOST = 20_000
 
 REBUILDING, DELIVERING, WAITING = "rebuilding", "delivering", "waiting"
 
@@ -119,20 +115,46 @@ class DelayQueries:
 
     def pending(self, search: Search) -> Mapping[str, Any]:
         """One page, over all topics in question, by due time and place."""
-        if search.topic is None:
-            companions = _companions(self._status())
-        else:
-            companions = [companion_of(search.topic)]
-        looks = [_Look(self._store, companion, search) for companion in companions]
-        rows = list(islice(merge(*looks, key=_place), search.limit))
-        cut_short = [look.reached for look in looks if look.reached is not None]
-        if cut_short:  # a topic was not scanned to the end: what lies behind that is not sure
-            rows = [row for row in rows if _place(row) <= min(cut_short)]
-            last: Cursor | None = min(cut_short)
-        else:
-            last = _place(rows[-1]) if len(rows) == search.limit else None
-        shown = [_shown(row, values=search.values) for row in rows]
-        return {"rows": shown, "next": None if last is None else str(last)}
+        now = self._status()
+        asked = _companions(now) if search.topic is None else [companion_of(search.topic)]
+        found = [self._page(companion, search) for companion in asked]
+        rows = sorted((row for page, _ in found for row in page), key=_place)
+        # A topic that has more was seen only up to there; what others have behind that comes later.
+        ends = [end for _, end in found if end is not None]
+        rows = [row for row in rows if not ends or _place(row) <= min(ends)]
+        following = min(ends, default=None)
+        if len(rows) > search.limit:
+            rows = rows[: search.limit]
+            following = _place(rows[-1])
+        return {
+            "rows": [_shown(row, values=search.values) for row in rows],
+            "next": None if following is None else str(following),
+            "now_ms": now.now_ms,
+            "rebuilding": sum(one.state == REBUILDING for one in now.partitions),
+        }
+
+    def _page(self, companion: str, search: Search) -> tuple[list[PendingRow], Cursor | None]:
+        """A page of one topic, and how far it reaches if there is more."""
+        topic, last = target_of(companion), search.after
+        from_ms, after = search.from_ms or 0, None
+        if last is not None and last.topic == topic:
+            after = f"{last.due_ms}-{last.partition}-{last.offset}"
+        elif last is not None:  # at the same due time topics come in the order of their names
+            from_ms = max(from_ms, last.due_ms + (topic < last.topic))
+        rows, more = self._store.find(
+            companion,
+            partition=search.partition,
+            id=search.id,
+            key=search.key,
+            from_ms=from_ms,
+            to_ms=search.to_ms,
+            after=after,
+            limit=search.limit,
+        )
+        if more is None:
+            return rows, None
+        due_ms, partition, offset = map(int, more.split("-"))
+        return rows, Cursor(due_ms, topic, partition, offset)
 
     # ---- Prometheus
 
@@ -162,41 +184,6 @@ class DelayQueries:
                 if one.state == REBUILDING
             ],
         )
-
-
-class _Look:
-    """The rows of one topic that a search asks for, in their order, a few at a time.
-
-    `reached` is set when it gave up before the end: rows up to there were seen.
-    """
-
-    def __init__(self, store: Store, companion: str, search: Search) -> None:
-        self._store = store
-        self._companion = companion
-        self._search = search
-        self.reached: Cursor | None = None
-
-    def __iter__(self) -> Iterator[PendingRow]:
-        search, after = self._search, None
-        from_ms = search.from_ms
-        if search.after is not None:
-            from_ms = max(from_ms or 0, search.after.due_ms)
-        for _ in range(MOST_LOOKS):
-            rows, after = self._store.find(
-                self._companion,
-                partition=search.partition,
-                id=search.id,
-                key=search.key,
-                from_ms=from_ms,
-                to_ms=search.to_ms,
-                after=after,
-                limit=ROWS_PER_LOOK,
-            )
-            for row in rows:
-                if search.after is None or _place(row) > search.after:
-                    yield row
-            if after is None:
-                return
 
 
 def _companions(now: ServiceStatus) -> list[str]:
