@@ -1,0 +1,114 @@
+"""A dead letter as people ask for it, and which of them are meant.
+
+The record is whole; the `headrace-dead-` headers tell where it came from and why it was parked. A
+record in a `.dead` topic without them was written by somebody else: it is shown, with blanks, and
+cannot be driven again because nobody can say to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.app import headers as names
+from headrace.client.records import HeaderList, Record
+
+Place = tuple[int, int]  # partition and offset within the dead-letter topic
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    topic: str  # the dead-letter topic
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderList
+    parked_at_ms: int | None
+    error: str  # class of the exception; empty if unknown
+    message: str
+    stack: str
+    attempts: int
+    first_at_ms: int | None
+    last_at_ms: int | None
+    origin_topic: str | None
+    origin_partition: int | None
+    origin_offset: int | None
+    group: str | None
+    redrives: int
+
+    @property
+    def place(self) -> Place:
+        return (self.partition, self.offset)
+
+    @property
+    def name(self) -> str:
+        """How it is called in commands and in the record of what was done."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    def header(self, name: str) -> str | None:
+        found = next((value for key, value in reversed(self.headers) if key == name), None)
+        return None if found is None else found.decode(errors="replace")
+
+
+def dead_letter(record: Record) -> DeadLetter:
+    texts = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
+    return DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        parked_at_ms=record.timestamp_ms,
+        error=texts.get(names.DEAD_ERROR, ""),
+        message=texts.get(names.DEAD_MESSAGE, ""),
+        stack=texts.get(names.DEAD_STACK, ""),
+        attempts=_number(texts.get(names.DEAD_ATTEMPTS)) or 0,
+        first_at_ms=_number(texts.get(names.DEAD_FIRST_AT)),
+        last_at_ms=_number(texts.get(names.DEAD_LAST_AT)),
+        origin_topic=texts.get(names.DEAD_TOPIC) or None,
+        origin_partition=_number(texts.get(names.DEAD_PARTITION)),
+        origin_offset=_number(texts.get(names.DEAD_OFFSET)),
+        group=texts.get(names.DEAD_GROUP) or None,
+        redrives=_number(texts.get(names.REDRIVES)) or 0,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    """Headers are bytes that anybody may have written."""
+    if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
+        return None
+    return int(text)
+
+
+@dataclass(slots=True)
+class Selection:
+    """Which letters are meant: all that pass every condition that is given."""
+
+    places: frozenset[Place] | None = None
+    key: bytes | None = None
+    error: str | None = None  # a part of the exception's class or of its message
+    headers: Mapping[str, str] = field(default_factory=dict)
+    since_ms: int | None = None  # parked not before
+    until_ms: int | None = None  # parked before
+
+    def accepts(self, letter: DeadLetter) -> bool:
+        if self.places is not None and letter.place not in self.places:
+            return False
+        if self.key is not None and letter.key != self.key:
+            return False
+        if self.error is not None and self.error not in f"{letter.error}: {letter.message}":
+            return False
+        if any(letter.header(name) != text for name, text in self.headers.items()):
+            return False
+        return self._in_time(letter.parked_at_ms)
+
+    def _in_time(self, parked_at_ms: int | None) -> bool:
+        if self.since_ms is None and self.until_ms is None:
+            return True
+        if parked_at_ms is None:
+            return False
+        after = self.since_ms is None or parked_at_ms >= self.since_ms
+        before = self.until_ms is None or parked_at_ms < self.until_ms
+        return after and before

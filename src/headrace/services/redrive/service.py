@@ -1,0 +1,259 @@
+"""Dead letters of a cluster: list them, send them again, put them away.
+
+One redrive of a topic runs at a time: its transactional id is fixed, so a second one takes over
+and the first ends with `Fenced`. Letters are sent in transactions of a few hundred, each with the
+record of what was done; a crash leaves whole transactions only, and the same command goes on from
+there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from headrace.app.names import escaped
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.producer import Producer
+from headrace.client.reading import RecordReader
+from headrace.client.records import Outgoing
+from headrace.client.topics import Topics
+from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
+from headrace.services.redrive.redriving import MOST_REDRIVES, NotRedrivable, again
+from headrace.services.redrive.settled import (
+    DISCARDED,
+    REDRIVEN,
+    SETTLED_SETTINGS,
+    SETTLED_TOPIC,
+    Settled,
+    read_settled,
+)
+
+DEAD_SUFFIX = ".dead"
+LETTERS_PER_TRANSACTION = 500
+
+Edit = Callable[[DeadLetter], bytes | None]
+
+
+@dataclass(slots=True)
+class DeadTopic:
+    """One dead-letter topic at a glance."""
+
+    topic: str
+    origin_topic: str | None
+    group: str | None
+    waiting: int
+    settled: int
+    oldest_ms: int | None  # when the oldest that waits was parked
+
+
+@dataclass(slots=True)
+class Step:
+    """One letter of a redrive: done, or why not."""
+
+    letter: DeadLetter
+    settled: Settled | None = None
+    record: Outgoing[bytes, bytes] | None = None  # what is sent again
+    refusal: str = ""
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = connection
+        self._now_ms = now_ms
+        self._sleep = sleep
+
+    # ---- looking
+
+    def topics(self) -> list[DeadTopic]:
+        settled = self._settled()
+        found = Topics(self._connection).all()
+        return [
+            self._summary(each.name, settled) for each in found if each.name.endswith(DEAD_SUFFIX)
+        ]
+
+    def _summary(self, topic: str, settled: dict[str, Settled]) -> DeadTopic:
+        summary = DeadTopic(topic, None, None, waiting=0, settled=0, oldest_ms=None)
+        for letter in self._all(topic):
+            summary.origin_topic = summary.origin_topic or letter.origin_topic
+            summary.group = summary.group or letter.group
+            if _entry_of(letter, settled) is not None:
+                summary.settled += 1
+                continue
+            summary.waiting += 1
+            if letter.parked_at_ms is not None:
+                oldest = summary.oldest_ms
+                summary.oldest_ms = min(oldest or letter.parked_at_ms, letter.parked_at_ms)
+        return summary
+
+    def letters(
+        self, topic: str, selection: Selection, *, also_settled: bool = False
+    ) -> Iterator[tuple[DeadLetter, Settled | None]]:
+        """Those that are meant, oldest first within a partition, with what became of them."""
+        settled = self._settled()
+        for letter in self._all(topic):
+            entry = _entry_of(letter, settled)
+            if (entry is None or also_settled) and selection.accepts(letter):
+                yield letter, entry
+
+    def _all(self, topic: str) -> Iterator[DeadLetter]:
+        with closing(RecordReader(self._connection, topic)) as reader:
+            for record in reader.records():
+                yield dead_letter(record)
+
+    def _settled(self) -> dict[str, Settled]:
+        if not self._there(SETTLED_TOPIC):
+            return {}
+        with closing(RecordReader(self._connection, SETTLED_TOPIC)) as reader:
+            entries = (read_settled(record.key, record.value) for record in reader.records())
+            return {entry.letter: entry for entry in entries if entry is not None}
+
+    # ---- doing
+
+    def redrive(
+        self,
+        topic: str,
+        selection: Selection,
+        *,
+        by: str,
+        reason: str = "",
+        rate: float | None = None,
+        most_redrives: int = MOST_REDRIVES,
+        edit: Edit | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Step]:
+        """Send letters again, `rate` per second at most; yields each when it is settled."""
+        partitions = {each.name: each.partitions for each in Topics(self._connection).all()}
+
+        def plan(letter: DeadLetter) -> Step:
+            value = letter.value if edit is None else edit(letter)
+            try:
+                record = again(letter, value=value, most_redrives=most_redrives)
+                _require_room(record, partitions)
+            except NotRedrivable as refusal:
+                return Step(letter, refusal=str(refusal))
+            entry = self._entry(letter, REDRIVEN, by, reason)
+            entry.sent_to = f"{record.topic}/{record.partition}"
+            entry.edited = value != letter.value
+            return Step(letter, entry, record)
+
+        size = 1 if edit is not None else _per_transaction(rate)
+        yield from self._settle(topic, selection, plan, size=size, rate=rate, limit=limit)
+
+    def discard(
+        self,
+        topic: str,
+        selection: Selection,
+        *,
+        by: str,
+        reason: str = "",
+        limit: int | None = None,
+    ) -> Iterator[Step]:
+        """Put letters away: they are no longer listed, and go when their topic's retention ends."""
+
+        def plan(letter: DeadLetter) -> Step:
+            return Step(letter, self._entry(letter, DISCARDED, by, reason))
+
+        yield from self._settle(
+            topic, selection, plan, size=LETTERS_PER_TRANSACTION, rate=None, limit=limit
+        )
+
+    def _entry(self, letter: DeadLetter, action: str, by: str, reason: str) -> Settled:
+        return Settled(letter.name, letter.parked_at_ms, action, by, self._now_ms(), reason)
+
+    def _settle(
+        self,
+        topic: str,
+        selection: Selection,
+        plan: Callable[[DeadLetter], Step],
+        *,
+        size: int,
+        rate: float | None,
+        limit: int | None,
+    ) -> Iterator[Step]:
+        self._require_settled_topic()
+        with Producer(
+            self._connection, transactional_id=f"headrace-redrive-{escaped(topic)}"
+        ) as producer:
+            # First fence whoever is at it, then look what is settled: nothing comes in between.
+            producer.prepare_transactions()
+            waiting = (letter for letter, _ in self.letters(topic, selection))
+            for batch in _batches(waiting, size, limit):
+                steps = [plan(letter) for letter in batch]  # people may take their time here
+                with producer.transaction():
+                    for step in steps:
+                        _send(step, producer)
+                yield from steps
+                if rate is not None:
+                    self._sleep(len(batch) / rate)
+
+    def _require_settled_topic(self) -> None:
+        topics = Topics(self._connection)
+        if self._there(SETTLED_TOPIC):
+            return
+        try:
+            topics.create(SETTLED_TOPIC, partitions=1, settings=SETTLED_SETTINGS)
+        except ClientError:  # somebody else made it at the same moment
+            if not self._there(SETTLED_TOPIC):
+                raise
+
+    def _there(self, topic: str) -> bool:
+        return any(each.name == topic for each in Topics(self._connection).all())
+
+
+def _entry_of(letter: DeadLetter, settled: dict[str, Settled]) -> Settled | None:
+    entry = settled.get(letter.name)
+    return entry if entry is not None and entry.parked_at_ms == letter.parked_at_ms else None
+
+
+def _send(step: Step, producer: Producer) -> None:
+    if step.record is not None:
+        producer.send_one_way(
+            step.record.topic,
+            step.record.value,
+            key=step.record.key,
+            headers=step.record.headers,
+            partition=step.record.partition,
+        )
+    if step.settled is not None:
+        producer.send_one_way(SETTLED_TOPIC, step.settled.value, key=step.settled.key)
+
+
+def _require_room(record: Outgoing[bytes, bytes], partitions: dict[str, int]) -> None:
+    if record.topic not in partitions:
+        raise NotRedrivable(
+            f"There is no topic {record.topic}, from which the group reads what is sent again; "
+            "its app makes it when it starts."
+        )
+    if record.partition is None or record.partition >= partitions[record.topic]:
+        raise NotRedrivable(f"Topic {record.topic} has no partition {record.partition}.")
+
+
+def _per_transaction(rate: float | None) -> int:
+    """A slow redrive has small transactions, so that letters do not come in bursts."""
+    if rate is None:
+        return LETTERS_PER_TRANSACTION
+    return max(1, min(LETTERS_PER_TRANSACTION, round(rate / 5)))
+
+
+def _batches(
+    letters: Iterator[DeadLetter], size: int, limit: int | None
+) -> Iterator[list[DeadLetter]]:
+    batch: list[DeadLetter] = []
+    for number, letter in enumerate(letters):
+        if limit is not None and number >= limit:
+            break
+        batch.append(letter)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

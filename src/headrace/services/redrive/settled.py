@@ -1,0 +1,71 @@
+"""The record of who did what with which dead letter: the compacted topic below, one key per letter.
+
+An entry is written in the transaction that sends the letter again, so a letter is settled if and
+only if it was sent: whoever repeats a command, after a crash or by mistake, goes on where the first
+one ended. Letters stay where they are (their topic's retention removes them); what is settled is
+no longer listed. Entries are kept for 90 days, longer than the letters themselves by default. An
+entry also holds when its letter was parked: a topic that was deleted and made anew has the same
+offsets, with other letters.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+SETTLED_TOPIC = "headrace.dead-letters.settled"
+SETTLED_SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": str(90 * 86_400_000)}
+
+REDRIVEN = "redriven"
+DISCARDED = "discarded"
+
+
+@dataclass(slots=True)
+class Settled:
+    """What became of one letter."""
+
+    letter: str  # topic/partition/offset of the dead letter
+    parked_at_ms: int | None
+    action: str  # REDRIVEN or DISCARDED
+    by: str
+    at_ms: int
+    reason: str = ""
+    sent_to: str = ""  # topic/partition, for REDRIVEN
+    edited: bool = False
+
+    @property
+    def key(self) -> bytes:
+        return self.letter.encode()
+
+    @property
+    def value(self) -> bytes:
+        return json.dumps(
+            {
+                "parked_at_ms": self.parked_at_ms,
+                "action": self.action,
+                "by": self.by,
+                "at_ms": self.at_ms,
+                "reason": self.reason,
+                "sent_to": self.sent_to,
+                "edited": self.edited,
+            }
+        ).encode()
+
+
+def read_settled(key: bytes | None, value: bytes | None) -> Settled | None:
+    """None for what is not an entry; fields that a later version may add are ignored."""
+    try:
+        letter = (key or b"").decode()
+        entry = json.loads(value or b"")
+        return Settled(
+            letter=letter,
+            parked_at_ms=entry.get("parked_at_ms"),
+            action=str(entry["action"]),
+            by=str(entry.get("by", "")),
+            at_ms=int(entry.get("at_ms", 0)),
+            reason=str(entry.get("reason", "")),
+            sent_to=str(entry.get("sent_to", "")),
+            edited=bool(entry.get("edited", False)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
