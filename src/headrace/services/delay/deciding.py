@@ -56,7 +56,8 @@ class _Due:
     def __init__(self, watermark: DueKey) -> None:
         self.rows: list[Row] = []  # to deliver
         self.stored = 0  # rows of the store up to the new watermark
-        self.crons: list[Row] = []  # repeating rows up to the new watermark, as they stood
+        self.crons: list[Row] = []  # repeating rows that stood up to the new watermark, at their
+        # last run that is due
         self.watermark = watermark
 
 
@@ -89,10 +90,14 @@ def decide(state: State, now_ms: int, room: int) -> Settlement:
         puts=puts,
         long=long_keys(puts, state.limits.far_after_ms, far),
         deletes=list(overlay.dropped),
-        ids=overlay.ids | {row[2][5]: (row[0], row[1]) for row in moved if row[2][5] is not None},
+        ids=overlay.ids | _names(moved + ended),
         done_ids=[((row[0], row[1]), row[2][5]) for row in done if row[2][5] is not None],
     )
     return settlement
+
+
+def _names(rows: list[Row]) -> dict[str, DueKey | None]:
+    return {row[2][5]: (row[0], row[1]) for row in rows if row[2][5] is not None}
 
 
 def _is_above(row: Row, key: DueKey) -> bool:
@@ -110,13 +115,14 @@ def _due(state: State, now_ms: int, room: int) -> _Due:
     stored = rows
     if fresh := overlay.due(now_ms):
         rows = sorted(rows + fresh)
-    crons = [row for row in rows if row[2][6] is not None]
+    # Missed runs collapse into the last of them, which takes its place in the order.
+    crons = {
+        (row[0], row[1]): at_run(row, last_run_by(run_of(row), now_ms))
+        for row in rows
+        if row[2][6] is not None
+    }
     if crons:
-        # Missed runs collapse into the last of them, which takes its place in the order.
-        rows = sorted(
-            row if row[2][6] is None else at_run(row, last_run_by(run_of(row), now_ms))
-            for row in rows
-        )
+        rows = sorted(crons.get((row[0], row[1]), row) for row in rows)
     if frontier is not None:
         rows = rows[: _index_after(rows, frontier)]
     if len(rows) > room:
@@ -128,7 +134,7 @@ def _due(state: State, now_ms: int, room: int) -> _Due:
     elif rows:
         due.watermark = rows[-1][0], rows[-1][1]
     due.stored = _index_after(stored, due.watermark)
-    due.crons = crons[: _index_after(crons, due.watermark)]
+    due.crons = [row for key, row in crons.items() if key <= due.watermark]
     return due
 
 
@@ -137,7 +143,11 @@ def _index_after(rows: list[Row], key: DueKey) -> int:
 
 
 def _next_runs(crons: list[Row], watermark: DueKey) -> tuple[list[Row], list[Row]]:
-    """Where repeating rows stand afterwards, and those that have had their last run."""
+    """Where repeating rows stand afterwards, and those that have had their last run.
+
+    One that is due and was not reached stands at its last run that is due: at the next one after
+    the watermark, many rows that have missed many runs would be moved again and again.
+    """
     moved, ended = [], []
     for row in crons:
         following = next_run(row, watermark)
