@@ -45,11 +45,15 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
+def module_of(command: str) -> str:
+    return f"headrace.cli.{command.replace('-', '_')}"
+
+
 class CommandOnDemand(TyperCommand):
     """Stands for a command in the list; the real one is loaded when it gets its arguments."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        module = import_module(f"headrace.cli.{str(self.name).replace('-', '_')}")
+        module = import_module(module_of(str(self.name)))
         return get_command(module.app).make_context(info_name, args, parent=parent, **extra)
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-from headrace.cli.main import COMMANDS
+from headrace.cli.main import COMMANDS, module_of
 
 
 def headrace(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ def test_help_lists_every_command() -> None:
 def test_every_command_has_a_module_and_json(name: str) -> None:
     import typer.main
 
-    command = typer.main.get_command(import_module(f"headrace.cli.{name}").app)
+    command = typer.main.get_command(import_module(module_of(name)).app)
     leaves = getattr(command, "commands", {name: command})
     for leaf in leaves.values():
         assert any("--json" in parameter.opts for parameter in leaf.params), leaf.name
