@@ -6,7 +6,7 @@ very copy was read is `read_from`. `Publish` is a record to be written when the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,8 +58,18 @@ class Publish:
 
 
 class PartialFailure(Exception):
-    """A handler of batches names those that failed; the others are done."""
+    """A handler of batches names those that failed, by their place in it; the others are done.
 
-    def __init__(self, failed: Sequence[int], why: str = "") -> None:
+    `errors` may say why for each; the subscription's `retry` judges a record by its own error.
+    """
+
+    def __init__(
+        self,
+        failed: Sequence[int],
+        why: str = "",
+        *,
+        errors: Mapping[int, BaseException] | None = None,
+    ) -> None:
         super().__init__(why or f"{len(failed)} of the batch failed")
         self.failed = tuple(failed)
+        self.errors = dict(errors or {})

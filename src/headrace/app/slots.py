@@ -242,14 +242,17 @@ class Slots:
 
     def _batch_failed(self, run: Run[Job], whole: Run[Job], error: BaseException) -> bool:
         failed = set(range(len(whole.jobs)))
+        errors: dict[int, BaseException] = {}
         if isinstance(error, PartialFailure) and error.failed:
             failed &= set(error.failed)
+            errors = error.errors
         self.work.completed([job for at, job in enumerate(whole.jobs) if at not in failed])
+        reasons = [errors.get(at, error) for at in range(len(whole.jobs)) if at in failed]
         whole.jobs = [job for at, job in enumerate(whole.jobs) if at in failed]
         if self._in_order:
             return self.work.batch_failed(whole, error)
-        for at in range(len(whole.jobs)):
-            self.work.failed(whole, at, error, [])
+        for at, reason in enumerate(reasons):
+            self.work.failed(whole, at, reason, [])
         return True
 
 
@@ -372,7 +375,7 @@ class ThreadSlots(Slots):
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        name = f"headrace-{self.work.subscription.plan.handler.__name__}-{len(self._threads)}"
+        name = f"headrace-{self.work.subscription.name}-{len(self._threads)}"
         thread = threading.Thread(target=self._slot, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
