@@ -1,4 +1,4 @@
-"""Kafka's verifiable consumer by both group protocols."""
+"""Kafka's verifiable producer, and its verifiable consumer by both group protocols."""
 
 from __future__ import annotations
 
@@ -9,15 +9,39 @@ from confluent_kafka import Producer
 
 from tests.interop.brokers import Node
 from tests.interop.java_session import JavaSession
+from tests.interop.tools import java_command, run
 from tests.interop.topics import create_topic
-
-pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
 
 TOOLS = "org.apache.kafka.tools"
 
 
 def events(printed: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("acks", ["1", "-1"])
+def test_what_the_verifiable_producer_was_told_is_what_lies_in_the_topic(
+    broker: Node, java: JavaSession, acks: str
+) -> None:
+    topic = create_topic(broker.bootstrap, f"verified-{acks}", partitions=3)
+    where = ["--bootstrap-server", broker.bootstrap, "--topic", topic]
+    what = ["--max-messages", "300", "--repeating-keys", "7", "--value-prefix", "5"]
+    # It closes its producer only when its JVM ends, so it has one to itself.
+    command = java_command(f"{TOOLS}.VerifiableProducer", *where, *what, "--acks", acks)
+    told = events(run(command, timeout_s=60))
+    sent = [e for e in told if e["name"] == "producer_send_success"]
+    assert [told[-1]["name"], told[-1]["sent"], told[-1]["acked"]] == ["tool_data", 300, 300]
+
+    group = ["--group-id", f"g-{topic}", "--max-messages", "300", "--verbose"]
+    start = ["--reset-policy", "earliest"]
+    told = events(java.run(f"{TOOLS}.VerifiableConsumer", *where, *group, *start))
+    read = [e for e in told if e["name"] == "record_data"]
+    assert places(read) == places(sent)
+    assert {e["value"] for e in read} == {f"5.{n}" for n in range(300)}
+
+
+def places(told: list[dict[str, object]]) -> set[tuple[object, ...]]:
+    return {(e["partition"], e["offset"], e["key"], e["value"]) for e in told}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
