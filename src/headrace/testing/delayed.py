@@ -14,17 +14,26 @@ from pathlib import Path
 
 from headrace.contract.delay_topics import GROUP
 from headrace.services.delay.admin_http import AdminHttp
+from headrace.services.delay.limits import Limits
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService
 
 LONGEST_STOP_S = 10
+# What was sent can be listed this soon; a test should not wait a second for it.
+LISTED_AFTER_MS = 20
 
 
 class DelayOnThread:
     """Runs from the moment it is made; `stop` before the broker goes."""
 
     def __init__(self, bootstrap: str, folder: Path, wall_ms: Callable[[], int]) -> None:
-        self.service = DelayService(bootstrap, folder=folder, clock=wall_ms, instance="testing")
+        self.service = DelayService(
+            bootstrap,
+            folder=folder,
+            clock=wall_ms,
+            instance="testing",
+            limits=Limits(overlay_age_ms=LISTED_AFTER_MS),
+        )
         self._window = AdminHttp(DelayQueries(self.service.store, self.service.status), port=0)
         self.service.client_id = f"{GROUP}@{self._window.address}"
         self._failure: BaseException | None = None

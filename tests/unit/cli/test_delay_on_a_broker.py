@@ -26,7 +26,8 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def headrace(broker: Broker) -> CommandLine:
+def headrace(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.setattr("headrace.cli.delay.SOON_KNOWN_S", 0.5)
     return CommandLine(broker.bootstrap)
 
 

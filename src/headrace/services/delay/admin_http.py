@@ -28,6 +28,7 @@ PORTS_TRIED = 100  # then any free one
 PAGE = 100
 LARGEST_PAGE = 1000
 SLOWEST_ASKER_S = 10
+LOOK_FOR_THE_END_S = 0.1
 MOST_ASKERS = 16
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 # What a request may be refused with, as RFC 9110 numbers it.
@@ -108,7 +109,10 @@ class AdminHttp:
         bound_to = self._server.server_address
         self.host, self.port = str(bound_to[0]), int(bound_to[1])
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="headrace-delay-admin", daemon=True
+            target=self._server.serve_forever,
+            args=(LOOK_FOR_THE_END_S,),
+            name="headrace-delay-admin",
+            daemon=True,
         )
         self._thread.start()
 
