@@ -45,6 +45,7 @@ class Peer(Protocol):
 
     client_host: str
     listener: str
+    repeated: Any  # what a handler has remembered to recognize the next request
 
 
 class Waitable(Protocol):
@@ -95,3 +96,6 @@ class Api:
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
     advertised_from: int | None = None
     owner: str = field(default="broker")  # or "controller"
+    # Asked first on a connection of which something is remembered (`Peer.repeated`), with owner,
+    # version, frame, peer and now: the answer, or None to have the request decoded.
+    recognize: Callable[[Any, int, memoryview, Any, Now], Any] | None = None

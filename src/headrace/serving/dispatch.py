@@ -52,6 +52,7 @@ class Route:
         "decode",
         "encode",
         "handle",
+        "recognize",
         "owner",
         "flexible",
         "flexible_reply",
@@ -71,6 +72,7 @@ class Route:
         self.decode = messages.DECODE_REQUEST[version]
         self.encode = messages.ENCODE_RESPONSE[version]
         self.handle = api.handle
+        self.recognize = api.recognize
         self.owner = owner
         self.flexible = version >= messages.FLEXIBLE_FROM
         # A client that does not know our versions must be able to read the answer (KIP-511).
@@ -169,22 +171,16 @@ class Dispatch:
         if route is None:
             self._answer_unknown_api_versions(session, correlation_id)
             return
-        at = 10 + client_id_length if client_id_length > 0 else 10
-        try:
-            if at > len(frame):
-                raise MalformedMessage("the client id is longer than the request")
-            if route.flexible:
-                at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
-            request, _ = route.decode(frame, at)
-        except (MalformedMessage, *BROKEN) as malformed:
-            raise Refused(
-                f"a {route.name} v{route.version} that cannot be read: {malformed}"
-            ) from None
         route.requests += 1
-        call = Call(self.now, route.version, frame, session, correlation_id)
         started = self.stopwatch() if self.stopwatch is not None else 0
         try:
-            answer = route.handle(route.owner, request, call)
+            answer = None
+            if session.repeated is not None and route.recognize is not None:
+                answer = route.recognize(route.owner, route.version, frame, session, self.now)
+            if answer is None:
+                request = _decoded(route, frame, client_id_length)
+                call = Call(self.now, route.version, frame, session, correlation_id)
+                answer = route.handle(route.owner, request, call)
             if answer is None:
                 return
             if type(answer) is bytes:
@@ -290,6 +286,19 @@ class Dispatch:
         microseconds = (self.stopwatch() - started) // 1000
         route.microseconds += microseconds
         route.buckets[min(microseconds.bit_length(), 31)] += 1
+
+
+def _decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
+    at = 10 + client_id_length if client_id_length > 0 else 10
+    try:
+        if at > len(frame):
+            raise MalformedMessage("the client id is longer than the request")
+        if route.flexible:
+            at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
+        request, _ = route.decode(frame, at)
+    except (MalformedMessage, *BROKEN) as malformed:
+        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+    return request
 
 
 def _skip_header_tags(frame: memoryview, at: int) -> int:

@@ -37,6 +37,7 @@ class Session:
         "closing",
         "connection",
         "software",
+        "repeated",
     )
 
     def __init__(self, client_host: str, listener: str, connection: Any = None) -> None:
@@ -50,3 +51,4 @@ class Session:
         self.frame_size = 0  # of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
+        self.repeated: Any = None  # see `Api.recognize`

@@ -13,6 +13,8 @@ from __future__ import annotations
 from headrace.broker.acknowledgements import acknowledgement
 from headrace.broker.admission import admit_ahead, require_admitted
 from headrace.broker.broker import Broker
+from headrace.broker.repeated_produce import Found, recognize, remember
+from headrace.environment import Now
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import produce as messages
@@ -27,7 +29,7 @@ from headrace.protocol.messages.produce import (
 from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.partition_leader import PartitionLeader
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, Parked, Peer, Refused
 from headrace.serving.chain import chain
 from headrace.storage.append_rules import RecordsRefused
 
@@ -72,30 +74,50 @@ def append_one(
     topics = broker.topics
     topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
     part = data.partition_data[0]
-    index, records = part.index, part.records
+    if topic is None or not 0 <= part.index < len(topic.leaders) or part.records is None:
+        return None
+    found = topic, part.index, acks
+    answer = append_to(broker, found, part.records, call.version, call.now)
+    if answer is not None:
+        remember(call.session, call.version, call.frame, part.records, found)
+    return answer
+
+
+def recognize_one(
+    broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
+) -> ProduceResponse | bytes | None:
+    """The same for a request that begins as an earlier one of its connection did."""
+    recognized = recognize(session.repeated, version, frame)
+    if recognized is None:
+        return None
+    found, records = recognized
+    if broker.topics.by_id.get(found[0].id) is not found[0]:
+        return None
+    return append_to(broker, found, records, version, now)
+
+
+def append_to(
+    broker: Broker, found: Found, records: memoryview, version: int, now: Now
+) -> ProduceResponse | bytes | None:
+    topic, index, acks = found
+    leader = topic.leaders[index]
     if (
-        topic is None
-        or not 0 <= index < len(topic.leaders)
-        or records is None
+        not leader.commits_at_once
         or len(records) <= LOW_ATTRIBUTES_AT
         or records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
     ):
         return None
-    leader = topic.leaders[index]
-    if not leader.commits_at_once:
-        return None
     try:
-        base_offset, append_time = leader.append(records, call.now.wall_ms, acks_all=acks == ALL)
+        base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
     except KafkaError as refusal:
         # Not tried again the long way: the batch may carry its new offset already.
-        broker.note_disk_trouble(refusal, call.now)
-        answer = refused_by(leader, refusal)
-        return ProduceResponse([TopicProduceResponse(data.name, data.topic_id, [answer])])
+        broker.note_disk_trouble(refusal, now)
+        return ProduceResponse(
+            [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, refusal)])]
+        )
     if leader.waiting or leader.sessions:
         broker.partition_changed(leader)
-    return acknowledgement(
-        topic, index, call.version, base_offset, append_time, leader.log.start_offset
-    )
+    return acknowledgement(topic, index, version, base_offset, append_time, leader.log.start_offset)
 
 
 def append_all(
@@ -231,4 +253,10 @@ def close_if_refused(responses: list[TopicProduceResponse]) -> None:
         raise Refused(f"a Produce with acks=0 that was refused: {names}")
 
 
-API = Api(messages=messages, handle=handle, versions=range(3, 14), advertised_from=0)
+API = Api(
+    messages=messages,
+    handle=handle,
+    versions=range(3, 14),
+    advertised_from=0,
+    recognize=recognize_one,
+)

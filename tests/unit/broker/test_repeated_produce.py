@@ -1,0 +1,133 @@
+"""A connection that sends the same request again is answered as one that never sent it before."""
+
+import pytest
+
+from headrace.broker.repeated_produce import LONGEST_HEAD, MOST_HEADS
+from headrace.protocol.framing import encode_request
+from headrace.protocol.messages import delete_topics, produce
+from headrace.serving.api import Refused
+from tests.unit.broker.bench import Bench, build, values_in
+
+
+class Producer:
+    """One node and one way to come to it: over one connection, or over a new one each time."""
+
+    def __init__(self, folder, *, stays):
+        self.bench = Bench(folder)
+        self.topic_id = self.bench.create("orders", partitions=2)
+        self.session = self.bench.connect()
+        self.stays = stays
+
+    def send(self, frame):
+        """The bytes of the reply, or that the connection was ended."""
+        if not self.stays:
+            self.session = self.bench.connect()
+        data = bytearray(frame)
+        try:
+            self.bench.node.dispatch.feed(self.session, memoryview(data), len(data))
+        except Refused:
+            self.bench.node.dispatch.forget(self.session)
+            self.session = self.bench.connect()
+            return Refused
+        self.bench.settle()
+        reply = b"".join(self.session.outbox)
+        self.session.outbox.clear()
+        return reply
+
+    def values(self):
+        return [values_in(self.bench.fetch("orders", partition=n).records) for n in range(2)]
+
+
+def request(producer, *values, version=12, partition=0, acks=-1, topic="orders", client="me"):
+    batch = build(values, producer.bench.now.wall_ms)
+    part = produce.PartitionProduceData(partition, batch)
+    by_id = version >= 13
+    data = produce.TopicProduceData(
+        "" if by_id else topic, producer.topic_id if by_id else bytes(16), [part]
+    )
+    asked = produce.ProduceRequest(None, acks, 1_000, [data])
+    return b"".join(encode_request(produce, version, 7, client, asked))
+
+
+@pytest.fixture
+def both(tmp_path):
+    return Producer(tmp_path / "stays", stays=True), Producer(tmp_path / "comes", stays=False)
+
+
+def decodes(producer, version, monkeypatch):
+    """Counts how often a request of this version is decoded."""
+    route = producer.bench.node.dispatch.routes[version]
+    counted = []
+    decode = route.decode
+    monkeypatch.setattr(route, "decode", lambda *given: counted.append(1) or decode(*given))
+    return counted
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_request_is_decoded_once_and_answered_each_time(both, version, monkeypatch):
+    counted = decodes(both[0], version, monkeypatch)
+    for values in (["a"], ["b", "c"], ["d" * 300], ["e" * 20_000]):
+        replies = [producer.send(request(producer, *values, version=version)) for producer in both]
+        assert replies[0] == replies[1] != b""
+    assert both[0].values() == both[1].values()
+    assert len(both[0].values()[0]) == 5
+    assert len(counted) == (1 if version >= 9 else 4)
+
+
+def test_partitions_acks_and_versions_are_told_apart(both):
+    ways = [
+        {"partition": 0},
+        {"partition": 1},
+        {"partition": 1, "acks": 1},
+        {"version": 13},
+        {"version": 9, "partition": 1},
+        {"acks": 0},
+        {"acks": 3},
+        {"partition": 2},
+        {"topic": "nobody"},
+        {"client": "somebody else"},
+    ]
+    for number, way in enumerate(ways * 3):
+        replies = [producer.send(request(producer, f"{number}", **way)) for producer in both]
+        assert replies[0] == replies[1], way
+    assert both[0].values() == both[1].values()
+
+
+def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(both):
+    good = request(both[0], "good")
+    for producer in both:
+        producer.send(good)
+    changed = [
+        good[:at] + bytes([good[at] ^ bits]) + good[at + 1 :]
+        for at in range(4, len(good))
+        for bits in (1, 2, 0x80, 0xFF)
+    ]
+    cut = [(size - 4).to_bytes(4, "big") + good[4:size] for size in range(14, len(good))]
+    more = (len(good) - 3).to_bytes(4, "big") + good[4:] + b"\0"
+    for frame in [*changed, *cut, more]:
+        replies = [producer.send(frame) for producer in both]
+        assert replies[0] == replies[1], frame
+        for producer in both:  # the memory is there again, whatever became of the connection
+            producer.send(good)
+    assert both[0].values() == both[1].values()
+
+
+def test_a_topic_that_was_made_again_takes_what_follows(both):
+    stays = both[0]
+    stays.send(request(stays, "old"))
+    target = delete_topics.DeleteTopicState("orders", bytes(16))
+    stays.bench.ask(delete_topics, delete_topics.DeleteTopicsRequest([target], [], 1_000))
+    stays.send(request(stays, "to nobody"))
+    stays.bench.create("orders", partitions=2)
+    stays.send(request(stays, "new"))
+    assert stays.values()[0] == [b"new"]
+
+
+def test_a_connection_makes_us_remember_little(both):
+    stays = both[0]
+    for number in range(MOST_HEADS + 10):
+        stays.send(request(stays, "x", client=f"client {number}"))
+    assert len(stays.session.repeated.known) <= MOST_HEADS
+    known = len(stays.session.repeated.known)
+    stays.send(request(stays, "x", client="c" * (LONGEST_HEAD + 1)))
+    assert len(stays.session.repeated.known) == known
