@@ -51,8 +51,12 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 interop: $(DEV_STAMP) tools ## clients and tools of others, and answers compared with Apache Kafka
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/interop tests/conformance $(ARGS)
 
+.PHONY: tools
+tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB
+	@$(BIN)/python -m tests.interop.ecosystem
+
 .PHONY: conformance
-conformance: $(DEV_STAMP) tools ## only the comparison with Apache Kafka
+conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(ARGS)
 
 .PHONY: soak
@@ -60,7 +64,7 @@ soak: $(DEV_STAMP) ## the long runs: kill -9 under load, 50 rounds
 	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 .PHONY: bench
-bench: $(DEV_STAMP) tools ## measure beside Apache Kafka in one run, print ratios
+bench: $(DEV_STAMP) programs ## measure beside Apache Kafka in one run, print ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: map
@@ -121,8 +125,8 @@ $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
 TOOLS := java:default-jdk-headless javac:default-jdk-headless mvn:maven go:golang-go \
          node:nodejs npm:npm kcat:kcat
 
-.PHONY: tools
-tools:
+.PHONY: programs
+programs:
 	@missing=; \
 	for pair in $(TOOLS); do \
 	  if ! command -v "$${pair%%:*}" >/dev/null; then \

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.interop.clients import (
     node_program,
 )
 from tests.interop.java_session import JavaSession
-from tests.interop.tools import CACHE, HERE, run, tool
+from tests.interop.tools import built_go_program, installed_node_program
 
 SETTINGS = {"num.partitions": "1"}
 
@@ -56,17 +55,3 @@ def clients(java: JavaSession) -> dict[str, Client]:
         node_program(installed_node_program()),
     ]
     return {client.name: client for client in everyone}
-
-
-def built_go_program() -> Path:
-    binary = CACHE / "interop" / "go-client"
-    run([tool("go"), "build", "-o", str(binary), "."], cwd=HERE / "go", timeout_s=600)
-    return binary
-
-
-def installed_node_program() -> Path:
-    folder = HERE / "node"
-    installed, wanted = folder / "node_modules/.package-lock.json", folder / "package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < wanted.stat().st_mtime:
-        run([tool("npm"), "ci", "--no-audit", "--no-fund"], cwd=folder)
-    return folder

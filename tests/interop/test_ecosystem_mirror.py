@@ -26,6 +26,8 @@ from confluent_kafka.admin import (
 from tests.interop.brokers import Node, free_port, make_node
 from tests.interop.ecosystem import ecosystem_java, properties, running, wait_until
 
+pytestmark = pytest.mark.timeout(300)  # two brokers, two starts of all of Connect on a busy machine
+
 Record = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
 
 PARTITIONS = 3

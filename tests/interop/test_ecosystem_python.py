@@ -12,9 +12,6 @@ from tests.interop.brokers import Node
 from tests.interop.ecosystem import FOLDER, ecosystem_python, running
 from tests.interop.topics import create_topic
 
-# The first run on a machine installs the packages.
-pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
-
 WORDS = [f"word{n % 5}" for n in range(50)]
 
 

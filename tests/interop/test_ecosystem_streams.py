@@ -14,8 +14,6 @@ from tests.interop.brokers import Node, make_node
 from tests.interop.ecosystem import EcosystemSession
 from tests.interop.topics import create_topic
 
-pytestmark = pytest.mark.timeout(900)  # a cold cache is filled first
-
 LINES = [f"all streams lead to kafka {'even' if n % 2 == 0 else 'odd'} w{n % 7}" for n in range(60)]
 
 

@@ -68,6 +68,22 @@ def kafka_jars() -> Path:
     return folder
 
 
+def built_go_program() -> Path:
+    """The program on Go's client."""
+    binary = CACHE / "interop" / "go-client"
+    run([tool("go"), "build", "-o", str(binary), "."], cwd=HERE / "go", timeout_s=600)
+    return binary
+
+
+def installed_node_program() -> Path:
+    """The folder of the program on Node's client, with its modules."""
+    folder = HERE / "node"
+    installed, wanted = folder / "node_modules/.package-lock.json", folder / "package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < wanted.stat().st_mtime:
+        run([tool("npm"), "ci", "--no-audit", "--no-fund"], cwd=folder)
+    return folder
+
+
 def java_command(
     main_class: str, *arguments: str, heap: str = "192m", extra: str = ""
 ) -> list[str]:

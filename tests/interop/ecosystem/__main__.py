@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 
 from tests.interop import ecosystem
-from tests.interop.tools import kafka_jars
+from tests.interop.tools import built_go_program, installed_node_program, kafka_jars
 
 CACHES = (
     kafka_jars,
+    built_go_program,
+    installed_node_program,
     ecosystem.ecosystem_jars,
     ecosystem.ecosystem_python,
     ecosystem.spark_jars,
