@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from headrace.app.clock import Clock, SystemClock
 from headrace.app.decoding import Codec
 from headrace.app.handler import Handler, plan
 from headrace.app.lanes import OrderBy
@@ -21,6 +20,7 @@ from headrace.app.once import Once
 from headrace.app.publishing import Sender
 from headrace.app.retry import Duration, Retry, milliseconds
 from headrace.app.subscription import Subscription, checked
+from headrace.app.timers import WallClock, wall_ms
 from headrace.client.connection import Connection, Setting, connected
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class App:
         start_from: Literal["earliest", "latest"] = "earliest",
         codec: Codec | None = None,
         observers: Sequence[Observer] = (),
-        clock: Clock | None = None,
+        clock: WallClock | None = None,
         seed: int | None = None,
     ) -> None:
         """`settings` are librdkafka's, for all of the app's clients. `drain` is how long `stop`
@@ -72,7 +72,7 @@ class App:
         self.start_from = start_from
         self.codec = codec
         self.observers: list[Observer] = list(observers)
-        self.clock: Clock = clock or SystemClock()
+        self.clock: WallClock = clock or wall_ms
         self.seed = seed
         self.subscriptions: list[Subscription] = []
         self._sender: Sender | None = None
@@ -123,6 +123,17 @@ class App:
             return handler
 
         return subscribed
+
+    def trigger(self, *topics: str, **options: Any) -> Callable[[EventHandler], EventHandler]:
+        """Call the function below with lists of CloudEvents, as a cloud function is called.
+
+        Options: `filter` (an expression over one record), `batch` (records per call), `bytes`
+        (of their data), `wait` (for an incomplete batch), `rate` (calls per second), `concurrency`,
+        `retry`. It returns nothing, or the ids of the events that failed.
+        """
+        from headrace.app.triggers.decorating import trigger
+
+        return trigger(self, topics, **options)
 
     def add(
         self,

@@ -7,7 +7,7 @@ count of attempts come from the headers that a retry carries; for most records n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +43,16 @@ class Stream:
 
 @dataclass(slots=True)
 class Move:
-    """A record that must go to the retry partition before its place here is done."""
+    """A record whose place here is done when others are written, in one transaction with it.
+
+    Either a copy of itself for the retry partition, or the records that its handler gave.
+    """
 
     job: Job
-    made: int
-    due_ms: int
+    made: int = 0
+    due_ms: int = 0
+    records: list[Outgoing[Any, Any]] | None = None  # None: the copy
+    ended: Callable[[], None] | None = None  # told when it is done, or its partition gone
 
 
 class OwnedPartition:

@@ -103,18 +103,23 @@ class Settling:
                 moves += one.moving
         if not moves:
             return
-        written: dict[int, int] = {}  # number of the move -> offset of its copy
-        records = [move.job.owned.work.copy_to_move(move) for move in moves]
+        records: list[Outgoing[Any, Any]] = []
+        copies: dict[int, Move] = {}  # number of the record -> the move it is the copy for
+        for move in moves:
+            if move.records is None:
+                copies[len(records)] = move
+                records.append(move.job.owned.work.copy_to_move(move))
+            else:
+                records += move.records
+        written: dict[int, int] = {}  # number of the record -> its offset
         self.write(records, owned, written.__setitem__)
         for one in owned:
             one.moving = []
-        for number, move in enumerate(moves):
-            work = move.job.owned.work
-            with work.lock:
-                blocked = move.job.owned.blocked
-                blocked.appended(move.job.lane, written[number])
-                if move.job.stream.retry:
-                    blocked.finished(move.job)
+        for number, move in copies.items():
+            with move.job.owned.work.lock:
+                move.job.owned.blocked.appended(move.job.lane, written[number])
+        for move in moves:
+            move.job.owned.work.moved(move)
 
     def write(
         self,
@@ -175,6 +180,7 @@ class Settling:
             name = f"headrace-app-{uuid.uuid4().hex}"
             chosen = defaults_for(at.settings, name)
             chosen["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
+            chosen["partitioner"] = "murmur2_random"
             conf = program_settings(at, chosen)
             self._producer = made(lambda: confluent_kafka.Producer(conf))
             self._producer.init_transactions(CALL_S * 3)

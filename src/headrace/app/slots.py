@@ -57,6 +57,9 @@ class Slots:
         """Wait for these; raises why one was not written."""
         raise NotImplementedError
 
+    async def _ended(self, future: Future[None]) -> None:
+        raise NotImplementedError
+
     async def _rest(self, seconds: float) -> None:
         raise NotImplementedError
 
@@ -67,7 +70,9 @@ class Slots:
 
     async def handle(self, run: Run[Job]) -> None:
         started = time.monotonic()
-        if self.work.subscription.batch is not None:
+        if self.work.subscription.exactly_once:
+            over = await self._exactly_once(run)
+        elif self.work.subscription.batch is not None:
             over = await self._batch(run)
         elif self.attempts.simple:
             over = await self._simple(run)
@@ -214,6 +219,42 @@ class Slots:
             self.work.completed([run.jobs[at]])
         return True
 
+    # ---- exactly once
+
+    async def _exactly_once(self, run: Run[Job]) -> bool:
+        """All results of a run, and its places, in one transaction of the polling thread."""
+        work = self.work
+        results: list[tuple[Job, Written]] = []
+        over, at = True, 0
+        while at < len(run.jobs):
+            job = run.jobs[at]
+            if not await self._may_begin(job):
+                work.dropped([job])
+                at += 1
+                continue
+            error: BaseException | None = None
+            try:
+                results.append((job, await self._attempted(job)))
+            except BaseException as raised:  # noqa: BLE001 - judged below, whatever it is
+                self._reraise_ours(raised)
+                error = raised
+            if error is not None:
+                more = self.attempts.headers_for(job.message()) if work.observers else []
+                instead = work.failed_exactly_once(run, at, error, more)
+                if instead is not None:
+                    results.append((job, instead))
+                elif self._in_order:
+                    over = False
+                    break
+            at += 1
+        if results:
+            settled: Future[None] = Future()
+            work.settle(results, lambda _: settled.set_result(None))
+            await self._ended(settled)
+            work.settled([job for job, _ in results])
+            work.stats.published += sum(len(written) for _, written in results)
+        return over
+
     # ---- batches
 
     async def _batch(self, run: Run[Job]) -> bool:
@@ -335,6 +376,9 @@ class LoopSlots(Slots):
             else:
                 await asyncio.wrap_future(delivery, loop=self._loop)
 
+    async def _ended(self, future: Future[None]) -> None:
+        await asyncio.wrap_future(future, loop=self._loop)
+
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -409,6 +453,9 @@ class ThreadSlots(Slots):
     async def _written(self, deliveries: Deliveries) -> None:
         for delivery in deliveries:
             delivery.result()
+
+    async def _ended(self, future: Future[None]) -> None:
+        future.result()
 
     async def _rest(self, seconds: float) -> None:
         time.sleep(seconds)

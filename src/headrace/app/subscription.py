@@ -91,6 +91,10 @@ def _rules(s: Subscription) -> list[tuple[bool, str]]:
             s.exactly_once and s.once is not None,
             "exactly_once is about topics and once= about a store; choose one.",
         ),
+        (
+            s.exactly_once and s.batch is not None,
+            "exactly_once makes its own batches, one transaction each; leave batch= away.",
+        ),
         (s.batch is not None and s.batch < 1, "batch is at least 1."),
         (s.batch is None and s.plan.batch, "it takes a list; say batch= how many at most."),
         (

@@ -8,7 +8,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import time
 from collections.abc import Callable
+
+# Milliseconds since 1970. Due times are compared with it and with nothing else; tests give one that
+# they move. How long a call may take is measured with monotonic time elsewhere.
+WallClock = Callable[[], int]
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Timers:

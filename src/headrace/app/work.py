@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from confluent_kafka import Message as NativeMessage
 
 from headrace.app import headers as names
-from headrace.app.clock import Clock
 from headrace.app.dead_letters import why_headers
 from headrace.app.decoding import Undecodable
 from headrace.app.job import Job, Move, OwnedPartition, retry_job
@@ -27,6 +26,7 @@ from headrace.app.names import dead_topic, retry_topic
 from headrace.app.observing import Observer, Outcome
 from headrace.app.retry import TryLater
 from headrace.app.subscription import SHORT_WAIT_MS, Subscription
+from headrace.app.timers import WallClock
 from headrace.client.records import HeaderList, Outgoing
 from headrace.contract.delay_topics import companion_of
 from headrace.contract.headers import DELIVER_AT
@@ -36,6 +36,8 @@ log = logging.getLogger("headrace.app")
 # A slot takes at most so many records at once; with several slots and slow handlers one by one.
 LONGEST_RUN = 256
 QUICK_S = 0.0002
+# Records of one exactly-once transaction.
+LONGEST_TRANSACTION = 1_000
 # Records without order that wait in memory for their next attempt; more go through their topic.
 MOST_IN_MEMORY = 1_000
 # A record that could not be written for a retry or as a dead letter is written again after this.
@@ -67,7 +69,7 @@ class Work:
         *,
         group: str,
         outlet: Outlet,
-        clock: Clock,
+        clock: WallClock,
         chance: random.Random,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -148,7 +150,7 @@ class Work:
         if owned.loading_to is not None or owned.closing:
             return
         with self.lock:
-            due = owned.blocked.take_due(self.clock.now_ms())
+            due = owned.blocked.take_due(self.clock())
             self.lanes.add(due)
             ready = self.lanes.ready
         if due:
@@ -170,6 +172,8 @@ class Work:
         subscription = self.subscription
         if subscription.batch is not None:
             return subscription.batch
+        if subscription.exactly_once:
+            return LONGEST_TRANSACTION
         if subscription.order_by is None and subscription.concurrency > 1:
             if self.mean_s > QUICK_S:
                 return 1
@@ -203,7 +207,15 @@ class Work:
             blocked = stream.owned.blocked
             blocked.finished(job)
             if not stream.owned.closing:
-                released += blocked.take_due(self.clock.now_ms())
+                released += blocked.take_due(self.clock())
+
+    def settled(self, jobs: Sequence[Job]) -> None:
+        """Exactly once: their transaction has marked them as finished already."""
+        with self.lock:
+            self.stats.handled += len(jobs)
+            self.stats.in_flight -= len(jobs)
+            for job in jobs:
+                job.stream.owned.running -= 1
 
     def dropped(self, jobs: Sequence[Job]) -> None:
         """These were not begun: their partition is going or gone, and they will come again."""
@@ -235,7 +247,7 @@ class Work:
         if verdict is None:
             return self._park(run, at, error, more)
         made, wait_ms = verdict
-        due_ms = self.clock.now_ms() + wait_ms
+        due_ms = self.clock() + wait_ms
         self.stats.retried += 1
         if self.subscription.order_by is None:
             self._wait_without_order(job, made, wait_ms, due_ms, more)
@@ -245,6 +257,32 @@ class Work:
         else:
             self._move_key(run, at, made, due_ms)
         return "retried", False
+
+    def failed_exactly_once(
+        self, run: Run[Job], at: int, error: BaseException, more: HeaderList
+    ) -> list[Outgoing[Any, Any]] | None:
+        """What to write instead of a result; None if the record waits here and the run ends."""
+        job = run.jobs[at]
+        self.stats.failed += 1
+        verdict = self.judge(job, error)
+        if verdict is None:
+            if self.subscription.dead_letters:
+                return [self.dead_letter(job, error, more)]
+            log.error("dropped %s, which cannot be handled", job.message_id, exc_info=error)
+            return []
+        made, wait_ms = verdict
+        due_ms = self.clock() + wait_ms
+        self.stats.retried += 1
+        if self.subscription.order_by is None and self.delayed and wait_ms > SHORT_WAIT_MS:
+            return [self._delayed_copy(job, made, due_ms, more)]
+        if self.subscription.order_by is None:
+            with self.lock:
+                self._in_memory += 1
+                self._not_running(job)
+            self.outlet.after(due_ms, lambda: self._again(job, made))
+        else:
+            self._wait_in_place(run, at, made, due_ms)
+        return None
 
     def judge(self, job: Job, error: BaseException) -> tuple[int, int] | None:
         """Attempts made and milliseconds to wait; None if there is to be no other attempt."""
@@ -313,16 +351,19 @@ class Work:
         self.wake(1)
 
     def _write_delayed(self, job: Job, made: int, due_ms: int, more: HeaderList) -> None:
+        self._write_until_safe(job, self._delayed_copy(job, made, due_ms, more), lambda: None)
+
+    def _delayed_copy(
+        self, job: Job, made: int, due_ms: int, more: HeaderList
+    ) -> Outgoing[Any, Any]:
         retry = job.owned.retry
         assert retry is not None
-        now_ms = self.clock.now_ms()
-        copy = job.copy_for(
+        return job.copy_for(
             companion_of(retry.topic),
             made=made,
-            first_failed_ms=now_ms,
+            first_failed_ms=self.clock(),
             more=[(DELIVER_AT, b"%d" % due_ms), *more],
         )
-        self._write_until_safe(job, copy, lambda: None)
 
     def _write_until_safe(
         self, job: Job, record: Outgoing[Any, Any], then: Callable[[], None]
@@ -340,7 +381,7 @@ class Work:
                     "a record", job.stream.place, job.offset, record.topic, error,
                 )  # fmt: skip
                 self.outlet.after(
-                    self.clock.now_ms() + WRITE_AGAIN_MS,
+                    self.clock() + WRITE_AGAIN_MS,
                     lambda: self._write_until_safe(job, record, then),
                 )
 
@@ -371,13 +412,49 @@ class Work:
         owned.blocked.appending(job.lane)
         owned.moves.append(Move(job, made, due_ms))
 
+    def settle(self, results: Sequence[tuple[Job, list[Outgoing[Any, Any]]]], then: Ended) -> None:
+        """Exactly once: these records and the places of these jobs, in one transaction."""
+        left = len(results)
+
+        def one_ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then(None)
+
+        with self.lock:
+            gone = [job for job, _ in results if job.stream.owned.gone]
+            for job, records in results:
+                if not job.stream.owned.gone:
+                    move = Move(job, records=records, ended=one_ended)
+                    job.stream.owned.moves.append(move)
+        for _ in gone:
+            one_ended()
+        self.outlet.hurry()
+
+    def moved(self, move: Move) -> None:
+        """Its transaction is committed."""
+        job, released = move.job, list[Job]()
+        with self.lock:
+            owned = job.stream.owned
+            if job.stream.retry and not owned.gone:
+                owned.blocked.finished(job)
+                if not owned.closing:
+                    released = owned.blocked.take_due(self.clock())
+                    self.lanes.add(released)
+            ready = self.lanes.ready
+        if released:
+            self.wake(ready)
+        if move.ended is not None:
+            move.ended()
+
     def copy_to_move(self, move: Move) -> Outgoing[Any, Any]:
         retry = move.job.owned.retry
         assert retry is not None
         return move.job.copy_for(
             retry.topic,
             made=move.made,
-            first_failed_ms=self.clock.now_ms() if move.made else 0,
+            first_failed_ms=self.clock() if move.made else 0,
             more=[(names.DUE, b"%d" % move.due_ms)],
         )
 
@@ -415,7 +492,7 @@ class Work:
             for job in run.jobs:
                 job.made = made
             self._hold(run, run.jobs)
-            self.outlet.after(self.clock.now_ms() + wait_ms, lambda: self._release(lane.name))
+            self.outlet.after(self.clock() + wait_ms, lambda: self._release(lane.name))
             return False
         if not self.subscription.dead_letters:
             log.error("dropped %d records, which cannot be handled", len(run.jobs), exc_info=error)
@@ -436,7 +513,7 @@ class Work:
         return False
 
     def dead_letter(self, job: Job, error: BaseException, more: HeaderList) -> Outgoing[Any, Any]:
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock()
         carried = job.carried
         made = job.made + 1
         first_ms = carried.first_failed_ms or now_ms
@@ -471,7 +548,11 @@ class Work:
         with self.lock:
             owned.closing = owned.gone = True
             self.lanes.drop(lambda job: job.stream.owned is owned)
-            owned.moves.clear()
+            dropped = owned.moves + owned.moving
+            owned.moves, owned.moving = [], []
+        for move in dropped:
+            if move.ended is not None:
+                move.ended()
 
     def may_begin(self) -> bool:
         return time.monotonic() < self.lease_until

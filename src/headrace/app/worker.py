@@ -15,8 +15,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.app.delaying import Delaying
 from headrace.app.intake import Intake
+from headrace.app.names import retry_topic
 from headrace.app.slots import LoopSlots, ThreadSlots
+from headrace.app.subscription import Subscription
 from headrace.app.timers import Timers
 from headrace.app.topics import AppTopics
 from headrace.app.watchdog import Watchdog
@@ -48,6 +51,7 @@ class Worker:
         self._stopping = threading.Event()
         self._forked = False
         self._watchdog = Watchdog(self._loop)
+        self._delaying = Delaying(app.connection, mode=app.delay, group=app.group)
         self._slots: list[LoopSlots | ThreadSlots] = []
         self.works: list[Work] = []
 
@@ -75,8 +79,10 @@ class Worker:
         topics = AppTopics(
             app.connection, group=app.group, dead_letters_keep_ms=app.dead_letters_keep_ms
         )
-        topics.ensure(topics.sources(app.subscriptions))
+        sources = topics.sources(app.subscriptions)
+        topics.ensure(sources)
         self._make_works()
+        self._enable_delays(sources)
         self.intake = Intake(
             app.connection,
             group=app.group,
@@ -117,6 +123,16 @@ class Worker:
             self._slots.append(slots)
             self.works.append(work)
 
+    def _enable_delays(self, sources: dict[str, Subscription]) -> None:
+        app = self.app
+        if app.delay == "off":
+            return
+        waiting = [t for t, s in sources.items() if s.needs_delay_service]
+        if waiting:
+            self._delaying.enable(retry_topic(topic, app.group) for topic in waiting)
+        for work in self.works:
+            work.delayed = work.subscription.needs_delay_service
+
     def _work_for(self, topic: str) -> Work:
         for work in self.works:
             if work.subscription.matches(topic):
@@ -138,8 +154,9 @@ class Worker:
 
     def _loop_work(self) -> bool:
         """What is done once per turn beside reading; whether the next turn should come soon."""
-        now_ms = self.app.clock.now_ms()
+        now_ms = self.app.clock()
         self._timers.run_due(now_ms)
+        self._delaying.look()
         if self.intake.assigned_once:
             self.started.set()
         for slots in self._slots:
@@ -151,6 +168,8 @@ class Worker:
             return True
         next_ms = self._timers.next_ms()
         if next_ms is not None and next_ms - now_ms < 50:
+            return True
+        if any(w.subscription.exactly_once and w.stats.in_flight for w in self.works):
             return True
         return any(one.moves or one.moving for one in self.intake.owned.values())
 
@@ -184,6 +203,7 @@ class Worker:
         if self._own_loop:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join(10)
+        self._delaying.close()
         for subscription in self.app.subscriptions:
             if subscription.once is not None:
                 subscription.once.close()

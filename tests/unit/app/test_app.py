@@ -1,4 +1,4 @@
-"""An app on a real broker: values arrive as their types say, failures are tried again and parked."""
+"""An app on a real broker: values come as their types say, failures are tried again and parked."""
 
 from __future__ import annotations
 
