@@ -26,6 +26,7 @@ from headrace.client.connection import Connection, Setting, connected
 if TYPE_CHECKING:
     import asyncio
 
+    from headrace.app.triggers.in_process_target import EventHandler
     from headrace.app.worker import Worker
     from headrace.client.delivery import Delivery
     from headrace.client.records import GivenHeaders

@@ -1,0 +1,95 @@
+"""`headrace triggers`: records call functions and HTTP endpoints, as the operator's file says."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import (
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+)
+from headrace.cli.failure import Failure
+from headrace.client.connection import Connection
+
+try:
+    from headrace.app.triggers.settings import SettingsRefused, TriggerFile, read
+except ModuleNotFoundError as missing:
+    raise Failure(f"Triggers need more packages: pip install headrace[app] ({missing}).") from None
+
+app = typer.Typer(
+    help="Records call functions and HTTP endpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The triggers, in TOML.", show_default=False)
+]
+
+
+@app.command()
+def check(file: File, as_json: Json = False) -> None:
+    """Read a file of triggers and say what is wrong in it; nothing is called."""
+    _tell(file, as_json=as_json)
+
+
+@app.command()
+def run(
+    file: File,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Run the triggers of a file until interrupted."""
+    triggers = _tell(file, as_json=as_json)
+    sys.path.insert(0, str(Path.cwd()))  # where the operator's functions lie
+    from headrace.app.triggers.running import run as run_triggers
+
+    async def serve(cluster: Connection) -> None:
+        serving = asyncio.ensure_future(run_triggers(triggers, cluster))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+        try:
+            await serving
+        except asyncio.CancelledError:
+            output.note("Stopped.")
+
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        asyncio.run(serve(cluster))
+
+
+def _tell(file: Path, *, as_json: bool) -> TriggerFile:
+    try:
+        triggers = read(file)
+    except SettingsRefused as refusal:
+        raise Failure(f"{file} is not ready:\n" + "\n".join(refusal.problems)) from None
+    rows = [
+        (
+            trigger.name,
+            trigger.topic or f"^{trigger.pattern}$",
+            trigger.filter.expression if trigger.filter is not None else "everything",
+            trigger.url or trigger.function,
+        )
+        for trigger in triggers.triggers
+    ]
+    columns = ("trigger", "topic", "filter", "calls")
+    if as_json:
+        output.answer_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        output.table(columns, rows)
+    return triggers
