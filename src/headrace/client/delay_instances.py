@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from headrace.client.groups import Groups, Member, NoSuchGroup
 from headrace.contract.delay_topics import GROUP
 
 LARGEST_ANSWER_BYTES = 256 << 20
+# From the first delayed topic of a node until its service is in its group: a process starts, joins.
+JUST_STARTING_S = 4.0
+LOOK_AGAIN_S = 0.2
 CLIENT_ID_PREFIX = f"{GROUP}@"
 
 
@@ -60,8 +64,10 @@ class DelayInstances:
         return sorted((_instance(member) for member in found.members), key=lambda one: one.name)
 
     def require(self) -> list[Instance]:
-        """All of them, at least one."""
-        running = self.all()
+        """All of them, at least one; a service that is just starting is waited for."""
+        deadline = time.monotonic() + min(JUST_STARTING_S, self.connection.timeout_s)
+        while not (running := self.all()) and time.monotonic() < deadline:
+            time.sleep(LOOK_AGAIN_S)
         if not running:
             raise NoDelayService(
                 f"No delay service runs for the cluster at {self.connection.bootstrap}. "

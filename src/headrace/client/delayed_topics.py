@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaError
 
 from headrace.client.cancelling import Cancelled, cancel_and_wait
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, connected
 from headrace.client.delay_instances import DelayInstances
 from headrace.client.delay_registry import not_delayed, registrations
 from headrace.client.errors import ClientError, NoSuchTopic, sentence
@@ -124,7 +124,10 @@ class DelayedTopics:
             topics.grow(name, partitions=wanted)
 
     def _register(self, key: bytes, value: bytes | None) -> None:
-        with RecordWriter(self.connection, delay_topics.REGISTRY) as registry:
+        # A record that a retry writes twice says the same twice; an idempotent producer would first
+        # ask for an identity, which takes librdkafka up to a second and a half.
+        at = connected(self.connection, {"enable.idempotence": False})
+        with RecordWriter(at, delay_topics.REGISTRY) as registry:
             registry.write(value, key=key)
 
 

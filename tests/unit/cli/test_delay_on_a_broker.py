@@ -200,7 +200,8 @@ def test_an_id_names_one_message_in_one_place(headrace: CommandLine) -> None:
     assert "Cancelled" in headrace("delay", "cancel", "named", "a", "-p", "1")
 
 
-def test_without_a_service_the_commands_say_what_to_do() -> None:
+def test_without_a_service_the_commands_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.client.delay_instances.JUST_STARTING_S", 0.0)
     with Broker() as alone:
         headrace = CommandLine(alone.bootstrap)
         assert "delay enable TOPIC" in headrace.failure("delay", "stats")
