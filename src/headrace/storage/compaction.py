@@ -297,14 +297,15 @@ class Compaction:
             return whole(chunk, at, fields)
         if base < self._job.first_dirty or has_gaps(fields) or base in keys.with_tombstones:
             return self._left_of_walked(chunk, at, fields)
-        staying = keys.staying(base, base + count - 1)
-        if not staying:
+        staying = keys.staying(base, count)
+        kept = staying.count(1)
+        if not kept:
             return None
-        if len(staying) == count:
+        if kept == count:
             return whole(chunk, at, fields)
         data, pos, end = payload(chunk, at, fields)
-        runs = records_at(data, pos, end, staying, base)
-        return rebuilt(fields, data, runs, len(staying), new_horizon=None)
+        runs = records_at(data, pos, end, staying)
+        return rebuilt(fields, data, runs, kept, new_horizon=None)
 
     def _left_of_walked(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
         """Every record must be looked at."""

@@ -8,7 +8,7 @@ which they may go as its base timestamp, and a bit in its attributes that says s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import compress
 
 from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
@@ -25,6 +25,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     seal,
 )
+from headrace.storage import record_runs
 from headrace.storage.last_of_keys import LONGEST_KEY, digest
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
@@ -113,36 +114,51 @@ def survivors(
     return runs, kept, tombstones
 
 
-def records_at(data: bytes, pos: int, end: int, wanted: Sequence[int], base_offset: int) -> Runs:
-    """Where the records of these offsets lie, in a batch whose offsets follow one another; steps
-    from record to record by their lengths alone."""
+def records_at(data: bytes, pos: int, end: int, flags: bytes | bytearray) -> Runs:
+    """Where the records lie whose flag is 1, in a batch that has all its records."""
     runs: Runs = []
-    number = base_offset
-    run_from = -1
+    number, count = 0, len(flags)
     try:
-        for offset in wanted:
-            if run_from >= 0 and offset != number:
-                runs.append((run_from, pos))
-                run_from = -1
-            while number <= offset:
-                start = pos
-                length = data[pos]
-                if length < 128:
-                    pos += 1 + (length >> 1)
-                elif data[pos + 1] < 128:
-                    pos += 2 + (length + (data[pos + 1] << 7) - 128 >> 1)
-                else:
-                    length, pos = read_zigzag(data, pos)
-                    pos += length
-                number += 1
-            if run_from < 0:
-                run_from = start
+        while number < count and pos < end:
+            size, alike = record_runs.alike(data, pos, end, count - number)
+            if not alike:
+                pos = _walk(data, pos, flags[number:], runs)
+                break
+            stop = pos + alike * size
+            places = compress(range(pos, stop, size), flags[number : number + alike])
+            runs += [(place, place + size) for place in places]
+            number, pos = number + alike, stop
     except BROKEN as error:
         raise MalformedMessage(f"record: {error}") from error
     if pos > end:
         raise MalformedMessage("batch: its records do not end where the batch does")
-    runs.append((run_from, pos))
     return runs
+
+
+def _walk(data: bytes, pos: int, flags: bytes | bytearray, runs: Runs) -> int:
+    """Steps from record to record by their lengths alone, as far as there are records that stay;
+    answers how far that is."""
+    number, run_from = 0, -1
+    for wanted in compress(range(len(flags)), flags):
+        if run_from >= 0 and wanted != number:
+            runs.append((run_from, pos))
+            run_from = -1
+        while number <= wanted:
+            start = pos
+            length = data[pos]
+            if length < 128:
+                pos += 1 + (length >> 1)
+            elif data[pos + 1] < 128:
+                pos += 2 + (length + (data[pos + 1] << 7) - 128 >> 1)
+            else:
+                length, pos = read_zigzag(data, pos)
+                pos += length
+            number += 1
+        if run_from < 0:
+            run_from = start
+    if run_from >= 0:
+        runs.append((run_from, pos))
+    return pos
 
 
 def rebuilt(
