@@ -64,15 +64,20 @@ class Overlay:
     def cancel(
         self, record: RecordFields, id_: str, pending: Pending, watermark: DueKey, *, told: bool
     ) -> None:
-        """`told`: the outcome was written when the record was read before."""
+        """`told`: the outcome was written when the record was read before.
+
+        The id is forgotten either way: when records are read again, the watermark has passed a
+        cancelled one as well, and a second cancel must not be told that it was delivered.
+        """
         target = self._last_of(id_, pending)
         if target is None:
             outcome = names.UNKNOWN
         elif self._drop(target, watermark):
             outcome = names.CANCELLED
-            self.ids[id_] = None
         else:
             outcome = names.TOO_LATE
+        if target is not None:
+            self.ids[id_] = None
         if not told:
             self.outcomes.append(Outcome(record[0], record[2], id_, outcome, target))
 

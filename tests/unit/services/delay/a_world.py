@@ -15,6 +15,7 @@ from headrace.services.delay.limits import Limits
 from headrace.services.delay.pending import Pending
 from headrace.services.delay.progress import DueKey, Progress, from_commit, to_metadata
 from headrace.services.delay.settlement import Settlement
+from headrace.services.delay.store import KEEP_IDS_MS
 from headrace.services.delay.timeline import Timeline, resume
 
 MINUTE_MS = 60_000
@@ -121,6 +122,9 @@ class World:
         progress = from_commit(*self.commit)[0] if self.commit is not None else Progress()
         resumed = resume(self.pending, progress, self.log_start)
         assert resumed.gone == 0
+        if self.pending.position == 0:  # it starts anew, and the intake has not all of it any more
+            done = self.model.done.items()
+            self.model.done = {id_: key for id_, key in done if key[1] >= self.log_start}
         timeline = Timeline(
             TOPIC,
             PARTITION,
@@ -177,7 +181,9 @@ class World:
         """As the service would: take what is there, settle what there is to settle."""
         for _ in range(10_000):
             self.feed(100)
-            if not self.settle() and self.timeline.position >= self.end:
+            at_end = self.timeline.position >= self.end
+            # It wants no more and has nothing to do when the clock was stepped back.
+            if not self.settle() and (at_end or not self.timeline.wants_more()):
                 return
         raise AssertionError("it never comes to rest")
 
@@ -269,7 +275,14 @@ class World:
     def _cancel(self, id_: str, late: list[DueKey]) -> str:
         if self._drop(id_, late):
             return names.CANCELLED
-        return names.TOO_LATE if id_ in self.model.done else names.UNKNOWN
+        delivered = self.model.done.get(id_)
+        if delivered is not None and self.pending.find_id(id_) is None:
+            # After a day it may be forgotten; unless it is in what was just taken.
+            if delivered[1] < self.pending.position:
+                assert delivered[0] <= self.pending.watermark[0] - KEEP_IDS_MS
+                delivered = None
+        self.model.done.pop(id_, None)
+        return names.UNKNOWN if delivered is None else names.TOO_LATE
 
     def _drop(self, id_: str, late: list[DueKey]) -> bool:
         model = self.model

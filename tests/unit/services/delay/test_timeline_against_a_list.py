@@ -200,6 +200,8 @@ class Timelines(RuleBasedStateMachine):
         latest = max([asked.due_ms for asked in world.asked.values()], default=0)
         world.now_ms = max(world.now_ms, latest)
         world.run_until_idle()
+        world.now_ms += world.limits.overlay_age_ms
+        world.run_until_idle()
         assert world.model.position == world.end
         left = {offset for offset in world.model.pending if not world.asked[offset].every_minutes}
         assert not left, "nothing is lost"
