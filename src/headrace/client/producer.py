@@ -66,6 +66,13 @@ NO_LOSS: dict[str, Setting] = {
 }
 DELIVERY_TIMEOUT_MS = 120_000
 
+# When no broker answers, librdkafka (from 2.10 on) drops those it knows and bootstraps anew, but a
+# transactional producer may go on waiting for a dropped one: send_offsets_to_transaction then hangs
+# beyond its time-out. Seen with 2.16.0, on Apache Kafka too; librdkafka's issues 5511 and 5456.
+# So the known ones are tried again. The price: after a move of the whole cluster to other addresses
+# the producer must be made anew.
+NO_REBOOTSTRAP = "none"
+
 # A partitioner in Python learns of new partitions this late, like librdkafka's metadata.max.age.ms.
 PARTITION_COUNT_AGE_S = 300.0
 
@@ -410,6 +417,7 @@ def defaults_for(
     chosen = dict(NO_LOSS)
     if transactional_id:
         chosen["transactional.id"] = transactional_id  # it bounds the delivery timeout by its own
+        chosen["metadata.recovery.strategy"] = NO_REBOOTSTRAP
     elif "message.timeout.ms" not in given:
         chosen["delivery.timeout.ms"] = DELIVERY_TIMEOUT_MS
     if _contradicts_idempotence(given):

@@ -273,6 +273,12 @@ def test_what_is_given_wins_over_the_recipe() -> None:
     assert "delivery.timeout.ms" not in defaults_for({}, "tx"), "librdkafka bounds it"
 
 
+def test_only_a_transactional_producer_stays_with_the_brokers_it_knows() -> None:
+    name = "metadata.recovery.strategy"
+    assert defaults_for({}, "tx")[name] == "none", "librdkafka 2.16 would hang after a restart"
+    assert name not in defaults_for({})
+
+
 def test_acks_1_works_though_the_recipe_is_idempotent(broker: Broker) -> None:
     with Producer(broker.bootstrap, settings={"acks": 1}) as producer:
         assert producer.send_sync("one", b"x").offset >= 0
