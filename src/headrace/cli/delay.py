@@ -279,10 +279,8 @@ def stats(
                 "No topic takes delayed messages yet. Enable one with `headrace delay enable "
                 "TOPIC`, or make one with `headrace topics create TOPIC --delayed`."
             )
-        asked = DelayInstances(cluster)
-        instances = asked.require()
-        answers = [asked.ask(instance, "/stats") for instance in instances]
-    document = stats_view.put_together(registered, instances, answers)
+        answers = DelayInstances(cluster).stats()
+    document = stats_view.put_together(registered, answers)
     if as_json:
         output.answer_json(document)
     else:

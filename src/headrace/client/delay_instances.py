@@ -32,6 +32,10 @@ class NoDelayService(ClientError):
     """No instance runs, or none can be asked from here."""
 
 
+class NotAnswering(NoDelayService):
+    """An instance is in its group and does not answer."""
+
+
 @dataclass(slots=True)
 class Instance:
     name: str
@@ -75,15 +79,26 @@ class DelayInstances:
             )
         return running
 
-    def stats(self) -> list[dict[str, Any]]:
+    def stats(self) -> list[tuple[Instance, dict[str, Any]]]:
         """What each instance tells of itself."""
-        return [self.ask(instance, "/stats") for instance in self.require()]
+        return self._ask_all("/stats")
 
     def pending(self, *, limit: int, **wanted: str | int | None) -> Page:
         """What waits: `topic`, `partition`, `id`, `key`, `from`, `to`, `values`, `after`."""
         given = {name: value for name, value in wanted.items() if value is not None}
         query = "/pending?" + urlencode({**given, "limit": limit})
-        return together([self.ask(instance, query) for instance in self.require()], limit)
+        return together([answer for _, answer in self._ask_all(query)], limit)
+
+    def _ask_all(self, path: str) -> list[tuple[Instance, dict[str, Any]]]:
+        """All instances, or none: one that was restarted is back in a moment, perhaps elsewhere."""
+        deadline = time.monotonic() + min(JUST_STARTING_S, self.connection.timeout_s)
+        while True:
+            try:
+                return [(instance, self.ask(instance, path)) for instance in self.require()]
+            except NotAnswering:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_AGAIN_S)
 
     def ask(self, instance: Instance, path: str) -> dict[str, Any]:
         if instance.address is None:
@@ -91,10 +106,10 @@ class DelayInstances:
         try:
             status, answer = _get(instance.address, path, self.connection.timeout_s)
         except (OSError, http.client.HTTPException, ValueError) as failure:
-            raise NoDelayService(
+            raise NotAnswering(
                 f"Instance {instance.name} of the delay service does not answer at "
-                f"{instance.address}: that address is on the machine where it runs "
-                f"({instance.machine}), so ask there. ({failure})"
+                f"{instance.address} ({failure}). That address is on the machine where it runs "
+                f"({instance.machine}): if that is this one, it has just ended; else ask there."
             ) from failure
         if status != http.client.OK:
             said = answer.get("error", f"status {status}")

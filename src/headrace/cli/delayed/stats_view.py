@@ -19,9 +19,10 @@ NOBODY = "no instance yet"
 
 
 def put_together(
-    registered: Iterable[str], instances: Sequence[Instance], stats: Sequence[dict[str, Any]]
+    registered: Iterable[str], answers: Sequence[tuple[Instance, dict[str, Any]]]
 ) -> dict[str, Any]:
     """One document over all instances; this is what --json answers."""
+    stats = [answer for _, answer in answers]
     topics = {name: _new_topic(name) for name in registered}
     for one in stats:
         for topic in one["topics"]:
@@ -49,7 +50,7 @@ def put_together(
                 **{name: one[name] for name in ("delivered", "outcomes", "rejected", "aborted")},
                 "problem": one["problem"],
             }
-            for instance, one in zip(instances, stats, strict=True)
+            for instance, one in answers
         ],
     }
 
