@@ -27,8 +27,11 @@ def _end_all() -> None:
 
 
 class DelayProcess:
-    def __init__(self, bootstrap: str, folder: Path, instance: str = "one") -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, instance: str = "one", group: str = "headrace-delay"
+    ) -> None:
         self.bootstrap = bootstrap
+        self.group = group
         self.instance = instance
         self.store = folder / f"store-{instance}"
         self.log_path = folder / f"delay-{instance}.log"
@@ -42,7 +45,7 @@ class DelayProcess:
             *(sys.executable, "-m", "headrace.services.delay.main"),
             *("--bootstrap", self.bootstrap),
             *("--folder", str(self.store)),
-            *("--instance", self.instance),
+            *("--group", self.group, "--instance", self.instance),
             *("--admin-port", str(self.port)),
         ]
         with self.log_path.open("ab") as log:
