@@ -315,13 +315,62 @@ def test_members_commit_with_their_epoch(bench):
 
 
 def test_a_group_may_have_timeouts_of_its_own(bench):
-    config = AlterableConfig("consumer.heartbeat.interval.ms", 0, "7000")
-    resource = AlterConfigsResource(32, "g", [config])
+    alter(bench, 32, "g", "consumer.heartbeat.interval.ms", "7000")
+    assert Reader(bench, "g", "a", "orders").beat().heartbeat_interval_ms == 7_000
+    assert Reader(bench, "h", "a", "orders").beat().heartbeat_interval_ms == 5_000
+
+
+def test_bounds_that_are_narrowed_later_hold_for_what_groups_have_set(bench, tmp_path):
+    alter(bench, 32, "g", "consumer.session.timeout.ms", "50000")
+    bench.stop()
+    bench = GroupBench(tmp_path / "data", group_consumer_max_session_timeout_ms=46_000)
+    Reader(bench, "g", "a", "orders").beat()
+    bench.advance(45_900)
+    assert [member.member_id for member in describe(bench).members] == ["a"]
+    bench.advance(200)
+    assert describe(bench).members == []
+
+
+def test_a_crowd_is_shared_out_to_together(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_consumer_assignment_interval_ms=1_000)
+    bench.find("g")
+    bench.create("orders", 4)
+    first, *others = [Reader(bench, "g", name, "orders") for name in "abcd"]
+    assert first.beat().heartbeat_interval_ms == 5_000
+    assert first.has == {"orders": [0, 1, 2, 3]}
+    bench.advance(400)
+    for reader in others:
+        assert reader.beat().heartbeat_interval_ms == 600, "then it gets its part"
+        assert reader.has == {}
+    assert describe(bench).group_state == "Assigning"
+    first.beat()
+    assert first.has == {"orders": [0, 1, 2, 3]}, "nothing is given up yet"
+    bench.advance(600)
+    for _ in range(3):
+        for reader in (first, *others):
+            assert reader.beat().heartbeat_interval_ms == 5_000
+        require_no_overlap(first, *others)
+    assert [len(reader.has["orders"]) for reader in (first, *others)] == [1, 1, 1, 1]
+    assert describe(bench).assignment_epoch == 5, "each arrival counted, all shared out to at once"
+    assert len({reader.epoch for reader in (first, *others)}) == 1
+
+
+def test_the_last_one_left_does_not_wait_for_a_crowd(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_consumer_assignment_interval_ms=1_000)
+    bench.find("g")
+    bench.create("orders", 4)
+    Reader(bench, "g", "a", "orders").beat()
+    Reader(bench, "g", "a", "orders").leave()
+    alone = Reader(bench, "g", "b", "orders")
+    alone.beat()
+    assert alone.has == {"orders": [0, 1, 2, 3]}
+
+
+def alter(bench, kind, name, setting, value):
+    resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, 0, value)])
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
     [changed] = bench.ask(incremental_alter_configs, request).responses
     assert changed.error_code == E.NONE, changed.error_message
-    assert Reader(bench, "g", "a", "orders").beat().heartbeat_interval_ms == 7_000
-    assert Reader(bench, "h", "a", "orders").beat().heartbeat_interval_ms == 5_000
 
 
 # ---- after a restart

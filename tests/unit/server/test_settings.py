@@ -74,6 +74,7 @@ def test_without_anything_said() -> None:
         ("offsets.topic.replication.factor", 1),
         ("transaction.state.log.min.isr", 1),
         ("group.initial.rebalance.delay.ms", 0),
+        ("group.consumer.assignment.interval.ms", 0),
         ("socket.request.max.bytes", 104_857_600),
         ("connections.max.idle.ms", 600_000),
         ("fetch.max.bytes", 57_671_680),

@@ -25,7 +25,12 @@ from headrace.coordination.group.consumer_group import (
     assignment_of,
 )
 from headrace.coordination.group.epochs import JOINS
-from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.settings import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    GroupSettings,
+)
 from headrace.coordination.group.subscriptions import compiled
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
@@ -38,6 +43,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
+NEVER_MS = 2**31 - 1
 FIRST_VERSION_WITH_OWN_IDS = 1  # KIP-1082: the client makes its id up
 
 # Kinds of deadlines.
@@ -80,12 +86,15 @@ class ConsumerGroups:
         before = change.member(request, owned, self._new_id)
         after = before.copy(client_id=client.id, client_host=client.host, classic=None)
         _take_over(after, request)
-        change.subscribe(before, after, self.assignor_name)
+        change.subscribe(before, after, self.assignor_name, self.assignment_interval_ms(group.id))
         changed = change.reconcile(after, owned)
         response = ConsumerGroupHeartbeatResponse(
             member_id=changed.id,
             member_epoch=changed.epoch,
-            heartbeat_interval_ms=self._of_group(group.id, "heartbeat.interval.ms"),
+            heartbeat_interval_ms=min(
+                self._settings().of_consumer_group(group.id, HEARTBEAT_INTERVAL),
+                change.shares_out_in_ms or NEVER_MS,  # who waits for its part comes for it then
+            ),
         )
         whole = (
             request.rebalance_timeout_ms != -1
@@ -119,7 +128,7 @@ class ConsumerGroups:
     def keep_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         timeout_ms = member.session_timeout_ms
         if timeout_ms is None:
-            timeout_ms = self._of_group(group_id, "session.timeout.ms")
+            timeout_ms = self._settings().of_consumer_group(group_id, SESSION_TIMEOUT)
         self.deadlines.set((SESSION, group_id, member.id), now.monotonic_ms + timeout_ms)
 
     def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
@@ -129,14 +138,8 @@ class ConsumerGroups:
         elif key not in self.deadlines.at:
             self.deadlines.set(key, now.monotonic_ms + max(member.rebalance_timeout_ms, 0))
 
-    def _of_group(self, group_id: str, name: str) -> int:
-        settings = self._settings()
-        own = settings.of_group(group_id).get(f"consumer.{name}")
-        if own is not None:
-            return int(own)
-        if name == "session.timeout.ms":
-            return settings.consumer_session_timeout_ms
-        return settings.consumer_heartbeat_interval_ms
+    def assignment_interval_ms(self, group_id: str) -> int:
+        return self._settings().of_consumer_group(group_id, ASSIGNMENT_INTERVAL)
 
     # --- leaving
 

@@ -45,6 +45,7 @@ class Change:
         "target_epoch",
         "topics_seen",
         "replaced",
+        "shares_out_in_ms",
     )
 
     def __init__(self, group: ConsumerGroup, image: MetadataImage, now: Now) -> None:
@@ -59,6 +60,7 @@ class Change:
         self.target_epoch = group.target_epoch
         self.topics_seen = group.topics_seen
         self.replaced: str | None = None  # the id that a static member had before
+        self.shares_out_in_ms = 0  # more than 0: it is too early to share out again
 
     # --- who it is
 
@@ -117,9 +119,14 @@ class Change:
     # --- what it reads
 
     def subscribe(
-        self, before: ConsumerMember, after: ConsumerMember, choose: ChooseAssignor
+        self,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        choose: ChooseAssignor,
+        interval_ms: int,
     ) -> None:
-        """Record what the member says of itself; share out anew if that, or a topic, changed."""
+        """Record what the member says of itself; share out anew if that, or a topic, changed, but
+        not sooner than `interval_ms` after the last time: a crowd is shared out to together."""
         group = self.group
         is_new = before.id not in self.members
         if is_new or after != before:
@@ -141,7 +148,11 @@ class Change:
             epoch += 1
             self.records.append(kept.epoch(group.id, epoch, number))
         if epoch > group.target_epoch:
-            self._share_out(epoch, choose(self.wishes))
+            since_ms = self.now.wall_ms - group.target_at_ms
+            if len(self.members) > 1 and 0 <= since_ms < interval_ms:
+                self.shares_out_in_ms = interval_ms - since_ms
+            else:
+                self._share_out(epoch, choose(self.wishes))
 
     def _names_read(self, wish: Wish) -> frozenset[str]:
         return names_read(wish.topics, wish.regex, self.patterns)

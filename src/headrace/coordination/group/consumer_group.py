@@ -109,6 +109,7 @@ class ConsumerGroup:
     epoch: int = 1  # so that the first member finds 2, as in Apache Kafka 4.3
     metadata_hash: int = 0
     target_epoch: int = 0
+    target_at_ms: int = -1  # wall clock; when that was
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     wishes: dict[Wish, int] = field(default_factory=dict)  # and how many members have each
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
@@ -227,6 +228,7 @@ def replay(groups: dict[str, Any], record: Record) -> bool:
             group.target[key.member_id] = assignment_of(value.topic_partitions)
     elif kind is ConsumerGroupTargetAssignmentMetadataKey:
         group.target_epoch = -1 if value is None else value.assignment_epoch
+        group.target_at_ms = -1 if value is None else value.assignment_timestamp
     elif kind is ConsumerGroupRegularExpressionKey:
         if value is None:
             group.patterns.pop(key.regular_expression, None)

@@ -223,7 +223,8 @@ class Migration:
             assignor=None,
             classic=_classic_part(request.session_timeout_ms, protocols),
         )
-        change.subscribe(before, after, self.consumer.assignor_name)
+        interval_ms = self.consumer.assignment_interval_ms(group.id)
+        change.subscribe(before, after, self.consumer.assignor_name, interval_ms)
         owned = embedded.by_id(
             ((one.topic, one.partitions) for one in subscription.owned_partitions), change.image
         )

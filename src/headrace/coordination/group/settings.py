@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MINUTE_MS = 60_000
+# What a consumer group may set for itself, after "consumer."; the broker's come after
+# "group.consumer.", as do the bounds.
+SESSION_TIMEOUT = "session.timeout.ms"
+HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "assignment.interval.ms"
 
 
 def _nothing_of_its_own(_: str) -> Mapping[str, Any]:
@@ -26,6 +31,9 @@ class GroupSettings:
     offsets_check_interval_ms: int = 600_000
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 0
+    # Least and most of what a group may set for itself, by the same names.
+    consumer_bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
@@ -47,9 +55,29 @@ class GroupSettings:
             offsets_check_interval_ms=values["offsets.retention.check.interval.ms"],
             consumer_session_timeout_ms=values["group.consumer.session.timeout.ms"],
             consumer_heartbeat_interval_ms=values["group.consumer.heartbeat.interval.ms"],
+            consumer_assignment_interval_ms=values["group.consumer.assignment.interval.ms"],
+            consumer_bounds={
+                name: (values[f"group.consumer.min.{name}"], values[f"group.consumer.max.{name}"])
+                for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL)
+            },
             consumer_max_size=values["group.consumer.max.size"],
             consumer_assignors=tuple(values["group.consumer.assignors"]),
             consumer_migration_policy=values["group.consumer.migration.policy"].lower(),
             protocols=tuple(values["group.coordinator.rebalance.protocols"]),
             of_group=of_group,
         )
+
+    def of_consumer_group(self, group_id: str, name: str) -> int:
+        """The group's own value, within the bounds as they are now; else the broker's."""
+        own = self.of_group(group_id).get(f"consumer.{name}")
+        if own is None:
+            return self._of_all(name)
+        least, most = self.consumer_bounds.get(name, (own, own))
+        return min(max(int(own), least), most)
+
+    def _of_all(self, name: str) -> int:
+        if name == SESSION_TIMEOUT:
+            return self.consumer_session_timeout_ms
+        if name == HEARTBEAT_INTERVAL:
+            return self.consumer_heartbeat_interval_ms
+        return self.consumer_assignment_interval_ms

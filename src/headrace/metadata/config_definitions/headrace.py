@@ -45,8 +45,10 @@ _FOR_A_NODE_OF_ONE: dict[str, Any] = {
     "transaction.state.log.min.isr": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    # Nobody else is on the way when the first consumer of a try-out or a test joins.
+    # Nobody else is on the way when the first consumer of a try-out or a test joins, and the second
+    # one's partitions need not wait for more to come.
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
 }
 
 # Bounds are on by default. 10,000 idle connections cost some 20 MB; a single address may hold half.
