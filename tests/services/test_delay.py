@@ -283,6 +283,33 @@ def test_cron_repeats_as_often_as_planned(node: Node, topic: str, service: Delay
     assert all(each.due_ms % 60_000 == 0 and each.seen_ms >= each.due_ms for each in found)
 
 
+@pytest.mark.skipif(TARGET != "headrace", reason="only our node has a child")
+def test_a_node_brings_its_own_service_which_ends_with_it(tmp_path: Path) -> None:
+    with make_node("headrace", tmp_path) as node:
+        make_delayed_topic(node.bootstrap, "own", 1)
+        watcher, ledger = Watcher(node.bootstrap, "own"), Ledger(node.bootstrap, "own")
+        ledger.send(b"hello", partition=0, delay_ms=100)
+        settled(ledger, watcher, 30).require_clean()
+        [child] = children_of(node.pid)
+        node.kill()
+        deadline = time.monotonic() + 20
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < deadline, "the service has outlived its node"
+            time.sleep(0.05)
+        node.start()
+        watcher, ledger = Watcher(node.bootstrap, "own"), Ledger(node.bootstrap, "own")
+        ledger.send(b"again", partition=0, delay_ms=100)
+        ledger.flush()
+        watcher.wait_for(2, 30)
+        [child] = children_of(node.pid)
+        node.stop()
+        assert not Path(f"/proc/{child}").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def widen(bootstrap: str, topic: str) -> None:
     """Let a companion take more than its target does."""
     at = Connection({"bootstrap.servers": bootstrap})
