@@ -167,9 +167,9 @@ def list_pending(
         pending_view.show_many(page.rows, page.now_ms)
     elif page.next is None:
         output.note("Nothing waits." if after is None else "There is no more.")
-    if page.rebuilding:
-        partitions = output.count(page.rebuilding, "partition")
-        output.note(f"{partitions} are being rebuilt: what waits there may be missing here.")
+    if page.missing:
+        partitions = output.count(page.missing, "partition")
+        output.note(f"What waits in {partitions} is not known yet: `headrace delay stats`.")
     if page.next is not None:
         output.note(f"There may be more: the same command with --after {page.next}")
 

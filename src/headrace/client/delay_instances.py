@@ -11,12 +11,13 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, reach
+from headrace.client.delay_registry import registrations
 from headrace.client.errors import ClientError
 from headrace.client.groups import Groups, Member, NoSuchGroup
 from headrace.contract.delay_topics import GROUP
@@ -50,7 +51,7 @@ class Page:
     rows: list[dict[str, Any]]
     next: str | None
     now_ms: int  # by the service's clock, which decides what is due
-    rebuilding: int  # so many partitions are not complete: some of their messages may be missing
+    missing: int  # partitions that are being rebuilt, or that no instance has yet
 
 
 class DelayInstances:
@@ -87,7 +88,20 @@ class DelayInstances:
         """What waits: `topic`, `partition`, `id`, `key`, `from`, `to`, `values`, `after`."""
         given = {name: value for name, value in wanted.items() if value is not None}
         query = "/pending?" + urlencode({**given, "limit": limit})
-        return together([answer for _, answer in self._ask_all(query)], limit)
+        topic = given.get("topic")
+        expected = self._partitions(None if topic is None else str(topic))
+        deadline = time.monotonic() + min(JUST_STARTING_S, self.connection.timeout_s)
+        while True:
+            page = together([answer for _, answer in self._ask_all(query)], limit, expected)
+            if not page.missing or time.monotonic() > deadline:
+                return page
+            time.sleep(LOOK_AGAIN_S)
+
+    def _partitions(self, topic: str | None) -> int:
+        """How many partitions of companions there are in all."""
+        topics = reach(self.connection.admin(), self.connection).topics
+        pairs = [pair for pair in registrations(self.connection) if topic in (None, pair.target)]
+        return sum(len(topics[p.companion].partitions) for p in pairs if p.companion in topics)
 
     def _ask_all(self, path: str) -> list[tuple[Instance, dict[str, Any]]]:
         """All instances, or none: one that was restarted is back in a moment, perhaps elsewhere."""
@@ -146,7 +160,7 @@ def _get(address: str, path: str, timeout_s: float) -> tuple[int, dict[str, Any]
 Place = tuple[int, str, int, int]  # due_ms, topic, partition, offset
 
 
-def together(pages: list[Mapping[str, Any]], limit: int) -> Page:
+def together(pages: Sequence[Mapping[str, Any]], limit: int, expected: int) -> Page:
     """Pages of several instances as one, in order, without a gap.
 
     An instance that has more was seen only as far as its `next`; what others have behind that comes
@@ -160,7 +174,8 @@ def together(pages: list[Mapping[str, Any]], limit: int) -> Page:
     if len(rows) > limit:
         rows, following = rows[:limit], _text(_place_of(rows[limit - 1]))
     now_ms = max(page["now_ms"] for page in pages)
-    return Page(rows, following, now_ms, sum(page["rebuilding"] for page in pages))
+    complete = sum(page["complete"] for page in pages)
+    return Page(rows, following, now_ms, max(expected - complete, 0))
 
 
 def _place_of(row: Mapping[str, Any]) -> Place:

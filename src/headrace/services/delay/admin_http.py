@@ -84,9 +84,10 @@ class Queries(Protocol):
     def stats(self) -> Mapping[str, Any]: ...
 
     def pending(self, search: Search) -> Mapping[str, Any]:
-        """`{"rows": [...], "next": cursor or null, "now_ms": ..., "rebuilding": partitions}`.
+        """`{"rows": [...], "next": cursor or null, "now_ms": ..., "complete": partitions}`.
 
-        Rows are in the order of `Cursor`; those of partitions that are rebuilt may be missing.
+        Rows are in the order of `Cursor`; `complete` counts the partitions that were looked at and
+        are not being rebuilt.
         """
         ...
 

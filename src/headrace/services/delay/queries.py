@@ -130,7 +130,9 @@ class DelayQueries:
             "rows": [_shown(row, values=search.values) for row in rows],
             "next": None if following is None else str(following),
             "now_ms": now.now_ms,
-            "rebuilding": sum(one.state == REBUILDING for one in now.partitions),
+            "complete": sum(
+                one.state != REBUILDING and one.companion in asked for one in now.partitions
+            ),
         }
 
     def _page(self, companion: str, search: Search) -> tuple[list[PendingRow], Cursor | None]:

@@ -127,7 +127,8 @@ def test_statistics_count_what_waits_and_tell_who_has_what(instance: Instance) -
         (1, "delivering"),
     ]
     assert sum(count for _, count in told["lateness_ms"]) == 1
-    assert instance.queries.pending(Search())["rebuilding"] == 1
+    assert instance.queries.pending(Search())["complete"] == 1
+    assert instance.queries.pending(Search(topic="bills"))["complete"] == 0
 
 
 def test_health_and_metrics(instance: Instance) -> None:
@@ -151,7 +152,8 @@ def test_pages_of_two_instances_become_one(tmp_path: Path) -> None:
     after = None
     while True:
         search = Search(limit=3, after=after)
-        page = together([each.queries.pending(search) for each in (one, other)], 3)
+        page = together([each.queries.pending(search) for each in (one, other)], 3, expected=5)
+        assert page.missing == 3  # of five partitions two are here
         seen += [row["due_ms"] for row in page.rows]
         if page.next is None:
             break
