@@ -75,6 +75,7 @@ class Intake:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "allow.auto.create.topics": False,
@@ -149,7 +150,7 @@ class Intake:
         topic, partition = "", -1
         for message in messages:
             if message.error() is not None:
-                _note(message.error())
+                self._heard(message)
                 continue
             if message.partition() != partition or message.topic() != topic:
                 self._feed_one(topic, partition, stretch)
@@ -157,6 +158,17 @@ class Intake:
                 topic, partition = message.topic() or "", message.partition() or 0
             stretch.append(message)
         self._feed_one(topic, partition, stretch)
+
+    def _heard(self, message: Message) -> None:
+        """Between records: the end of a partition, or what librdkafka has to say."""
+        error = message.error()
+        assert error is not None
+        if error.code() != KafkaError._PARTITION_EOF:
+            log.warning("%s", error.str())  # it cures most of it by itself
+            return
+        owned = self.owned.get((message.topic() or "", message.partition() or 0))
+        if owned is not None:
+            owned.source.read_to = message.offset() or 0
 
     def _feed_one(self, topic: str, partition: int, stretch: list[Message]) -> None:
         owned = self.owned.get((topic, partition))
@@ -175,12 +187,14 @@ class Intake:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._reached(owned, message.offset() or 0)
             else:
-                _note(error)
+                log.warning("%s", error.str())
         for owned in self._by_retry.values():
             owned.work.look_at_due(owned)
 
     def _reached(self, owned: OwnedPartition, end: int) -> None:
         """The retry partition is read so far; with all of it, its source may begin."""
+        assert owned.retry is not None
+        owned.retry.read_to = end
         if owned.loading_to is not None and end >= owned.loading_to:
             owned.loading_to = None
             self._set_paused(owned, False)
@@ -338,9 +352,6 @@ class Intake:
         if self._retries is None:
             conf = {
                 **self._conf,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 100,
             }
             conf.pop("group.protocol", None)
             self._retries = made(lambda: confluent_kafka.Consumer(conf))
@@ -433,9 +444,3 @@ class Intake:
 def _hear(error: KafkaError | None, places: list[NativePartition]) -> None:
     if error is not None and error.code() != KafkaError._NO_OFFSET:
         log.info("offsets were not committed: %s", error.str())
-
-
-def _note(error: KafkaError | None) -> None:
-    """What librdkafka says between records; it cures most of it by itself."""
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        log.warning("%s", error.str())

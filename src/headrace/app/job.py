@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Stream:
     """One partition that is read: the source or its retry partition."""
 
-    __slots__ = ("completion", "owned", "partition", "retry", "topic", "committed")
+    __slots__ = ("completion", "owned", "partition", "read_to", "retry", "topic", "committed")
 
     def __init__(self, owned: OwnedPartition, topic: str, retry: bool) -> None:
         self.owned = owned
@@ -35,6 +35,7 @@ class Stream:
         self.retry = retry
         self.completion = Completion(0)
         self.committed: tuple[int, str] | None = None  # what the group's offset says
+        self.read_to = 0  # where its end was when all of it had been read
 
     @property
     def place(self) -> TopicPartition:

@@ -68,6 +68,10 @@ class Worker:
     def after(self, due_ms: int, do: Callable[[], None]) -> None:
         self._timers.at(due_ms, do)
 
+    def next_timer_ms(self) -> int | None:
+        """When the next of those is due."""
+        return self._timers.next_ms()
+
     def hurry(self) -> None:
         self._hurry = True
 

@@ -1,4 +1,4 @@
-"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`.
+"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`; and apps on it.
 
 Loaded when it is first asked for: the pytest plugin beside it is part of every run of pytest.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.testing.app import TestApp
     from headrace.testing.broker import Broker
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "TestApp"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from headrace.testing.broker import Broker
 
         return Broker
+    if name == "TestApp":
+        from headrace.testing.app import TestApp
+
+        return TestApp
     raise AttributeError(f"headrace.testing has no {name}")

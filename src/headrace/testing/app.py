@@ -1,0 +1,256 @@
+"""An app in a test: on a real broker in the test's process, with a clock that the test moves.
+
+`with TestApp(app) as running: ...` starts a broker, gives it the app's topics, runs the app there
+and puts everything back at the end. Nothing is imitated: records go through topics, retries through
+the delay service. `advance` lets time pass from one due moment to the next, so eight attempts over
+ten minutes are made one after the other, within a second or two; nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import IsolationLevel
+from confluent_kafka import TopicPartition as NativePartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.app.app import App
+from headrace.app.names import dead_topic, retry_topic
+from headrace.app.quiet import is_quiet, next_due_ms, streams
+from headrace.app.worker import Worker
+from headrace.client.connection import Connection, connected
+from headrace.client.consumer import Consumer
+from headrace.client.records import Record, Sent, TopicPartition
+from headrace.client.topics import Topics
+from headrace.contract.delay_topics import companion_of
+from headrace.contract.headers import DELIVER_AT, SOURCE
+from headrace.testing.broker import Broker
+
+if TYPE_CHECKING:
+    from headrace.client.connection import Setting
+
+WITHIN_S = 30.0
+LOOK_EVERY_S = 0.005
+
+
+class TestApp:
+    """`partitions` is for the topics it makes: those that the app handles, and `topics`."""
+
+    __test__ = False  # pytest collects classes with such names
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: int = 1,
+        topics: Iterable[str] = (),
+        broker: Broker | None = None,
+        settings: dict[str, Setting] | None = None,
+    ) -> None:
+        self.app = app
+        self._partitions = partitions
+        self._topics = list(topics)
+        self._given_broker = broker
+        self._settings = settings
+        self._before = (app.connection, app.clock)
+
+    # ---- beginning and end
+
+    def __enter__(self) -> TestApp:
+        app = self.app
+        waits = any(s.needs_delay_service for s in app.subscriptions) and app.delay != "off"
+        self.broker = (
+            self._given_broker
+            or Broker(delay=waits, settings={"group.initial.rebalance.delay.ms": 0}).start()
+        )
+        app.connection = connected(self.broker.bootstrap, self._settings)
+        app.clock = self.broker.clock.wall_ms
+        self._make_topics()
+        app.start()
+        self._admin = app.connection.admin()
+        self._delayed = _Delayed(app.connection, self._companions())
+        self.until(self.worker.started.is_set)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._delayed.close()
+            self.app.stop()
+        finally:
+            self.app.connection, self.app.clock = self._before
+            if self._given_broker is None:
+                self.broker.stop()
+
+    def _make_topics(self) -> None:
+        topics = Topics(self.app.connection)
+        handled = [t for s in self.app.subscriptions for t in s.topics if not t.startswith("^")]
+        published = [s.publish for s in self.app.subscriptions if s.publish]
+        for name in dict.fromkeys([*handled, *published, *self._topics]):
+            if name not in topics.cluster.topics:
+                topics.create(name, partitions=self._partitions)
+
+    def _companions(self) -> list[str]:
+        return [
+            companion_of(retry_topic(topic, self.app.group))
+            for subscription in self.app.subscriptions
+            if subscription.needs_delay_service and self.app.delay != "off"
+            for topic in subscription.topics
+            if not topic.startswith("^")
+        ]
+
+    @property
+    def worker(self) -> Worker:
+        worker = self.app.worker
+        if worker is None:
+            raise RuntimeError("The app is not running: use `with TestApp(app) as running`.")
+        if worker.failure is not None:
+            raise RuntimeError("The app failed.") from worker.failure
+        return worker
+
+    # ---- what a test does
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: bytes | str | None = None,
+        headers: dict[str, bytes | str | None] | None = None,
+        partition: int | None = None,
+        **when: Any,
+    ) -> Sent:
+        """Send a record and wait until the broker has it."""
+        return self.app.send(
+            topic, value, key=key, headers=headers, partition=partition, **when
+        ).result(WITHIN_S)
+
+    def settle(self, within_s: float = WITHIN_S) -> None:
+        """Until everything that was sent is handled, parked, or waiting for a later time."""
+        self.until(self._is_settled, within_s)
+
+    def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        """Let time pass, and everything happen that is due on the way, each at its moment."""
+        by = timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+        )
+        end_ms = self.app.clock() + by // timedelta(milliseconds=1)
+        self.settle()
+        while True:
+            due_ms = self._next_due_ms()
+            now_ms = self.app.clock()
+            to_ms = end_ms if due_ms is None else min(due_ms, end_ms)
+            if to_ms > now_ms:
+                self.broker.move_clock(timedelta(milliseconds=to_ms - now_ms))
+            self.settle()
+            if to_ms >= end_ms:
+                return
+
+    def until(self, true: Callable[[], object], within_s: float = WITHIN_S) -> None:
+        """Wait for a condition; an AssertionError if it does not come true."""
+        deadline = time.monotonic() + within_s
+        while not true():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{getattr(true, '__name__', true)} did not come true.")
+            time.sleep(LOOK_EVERY_S)
+
+    def records(self, topic: str) -> list[Record[bytes, bytes]]:
+        """All records of a topic, in the order of their partitions."""
+        with Consumer(self.app.connection) as consumer:
+            places = consumer.partitions_of(topic)
+            ends = self._ends(places)
+            consumer.assign(dict.fromkeys(places, 0))
+            found: list[Record[bytes, bytes]] = []
+            left = {place for place in places if ends[place]}
+            while left:
+                record = consumer.poll(0.2)
+                if record is not None:
+                    found.append(record)
+                positions = consumer.positions()
+                left = {p for p in left if record is not None and positions.get(p, 0) < ends[p]}
+            return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def dead_letters(self, topic: str) -> list[Record[bytes, bytes]]:
+        """What was parked of a topic."""
+        return self.records(dead_topic(topic, self.app.group))
+
+    # ---- inside
+
+    def _ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if not places:
+            return {}
+        asked = self._admin.list_offsets(
+            {NativePartition(*place): OffsetSpec.latest() for place in places},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        )
+        return {
+            TopicPartition(place.topic, place.partition): future.result(WITHIN_S).offset
+            for place, future in asked.items()
+        }
+
+    def _is_settled(self) -> bool:
+        worker = self.worker
+        self.app.sender.producer.flush(WITHIN_S)
+        before = [subscription.stats.received for subscription in self.app.subscriptions]
+        if not is_quiet(worker, {}) or not self._delayed.all_delivered(self.app.clock()):
+            return False
+        ends = self._ends([stream.place for stream in streams(worker)])
+        received = [subscription.stats.received for subscription in self.app.subscriptions]
+        return is_quiet(worker, ends) and received == before
+
+    def _next_due_ms(self) -> int | None:
+        found = [next_due_ms(self.worker), self._delayed.next_due_ms()]
+        return min((due for due in found if due is not None), default=None)
+
+
+class _Delayed:
+    """What lies in the companions of retry topics and has not come back."""
+
+    def __init__(self, connection: Connection, companions: list[str]) -> None:
+        self._waiting: dict[str, int] = {}  # topic/partition/offset -> due
+        self._delivered: set[str] = set()
+        self._consumer: Consumer[bytes, bytes] | None = None
+        if companions:
+            self._consumer = Consumer(connection, settings={"fetch.wait.max.ms": 20})
+            topics = [*companions, *(name.removesuffix(".delay") for name in companions)]
+            self._consumer.assign(
+                {p: 0 for topic in topics for p in self._consumer.partitions_of(topic)}
+            )
+
+    def _look(self) -> None:
+        while self._consumer is not None and (record := self._consumer.poll(0)) is not None:
+            due, source = record.header(DELIVER_AT), record.header(SOURCE)
+            if due is not None:
+                self._waiting[f"{record.topic}/{record.partition}/{record.offset}"] = int(due)
+            elif source is not None:
+                self._delivered.add(source.decode())
+        for place in self._delivered & self._waiting.keys():
+            del self._waiting[place]
+
+    def all_delivered(self, now_ms: int) -> bool:
+        self._look()
+        return all(due > now_ms for due in self._waiting.values())
+
+    def next_due_ms(self) -> int | None:
+        self._look()
+        return min(self._waiting.values(), default=None)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()

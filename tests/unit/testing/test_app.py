@@ -1,0 +1,69 @@
+"""TestApp: an app's life over minutes and days, in a moment of the test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import App, Message, Publish, Retry
+from headrace.testing import TestApp
+
+
+def make(**options: Any) -> tuple[App, list[tuple[str, int, int]]]:
+    app = App("nowhere:9092", group="billing", seed=7)
+    calls: list[tuple[str, int, int]] = []
+
+    @app.on("orders", retry=Retry(attempts=8, first="1s", longest="10m"), **options)
+    async def bill(order: str, message: Message) -> None:
+        calls.append((order, message.attempt, app.clock()))
+        if order.startswith("bad"):
+            raise OSError("the bank is away")
+
+    return app, calls
+
+
+def test_eight_attempts_over_minutes_and_then_the_dead_letters() -> None:
+    app, calls = make()
+    with TestApp(app) as running:
+        running.send("orders", "bad", key="a")
+        running.send("orders", "good", key="a")
+        running.advance(minutes=10)
+        assert [call[:2] for call in calls if call[0] == "bad"] == [
+            ("bad", attempt) for attempt in range(1, 9)
+        ]
+        [dead] = running.dead_letters("orders")
+        assert dead.value == b"bad"
+        times = [at for order, _, at in calls if order == "bad"]
+        waits = [(later - at) / 1000 for at, later in zip(times, times[1:], strict=False)]
+        # Each at its moment: 1, 2, 4 ... 64 s, within the jitter of ten per cent and a little.
+        for wait, asked in zip(waits, (1, 2, 4, 8, 16, 32, 64), strict=True):
+            assert 0.9 * asked <= wait <= 1.1 * asked + 5
+
+
+def test_the_same_in_the_order_of_keys_needs_no_delay_service() -> None:
+    app, calls = make(order_by="key", concurrency=4)
+    with TestApp(app, partitions=2) as running:
+        for order, key in (("bad", "a"), ("good", "a"), ("other", "b")):
+            running.send("orders", order, key=key)
+        running.settle()
+        assert [call[:2] for call in calls] == [("bad", 1), ("other", 1)] or [
+            call[:2] for call in calls
+        ] == [("other", 1), ("bad", 1)]
+        running.advance(minutes=10)
+        assert [call[:2] for call in calls[-2:]] == [("bad", 8), ("good", 1)]
+
+
+def test_what_the_app_publishes_can_be_read() -> None:
+    app = App("nowhere:9092", group="g")
+
+    @app.on("orders", publish="invoices")
+    async def bill(order: dict) -> Any:  # type: ignore[type-arg]
+        yield {"total": order["total"]}
+        yield Publish("notes", "done")
+
+    with TestApp(app, topics=["notes"]) as running:
+        running.send("orders", {"total": 3})
+        running.settle()
+        assert [r.value for r in running.records("invoices")] == [b'{"total":3}']
+        assert [r.value for r in running.records("notes")] == [b"done"]
+        assert running.dead_letters("orders") == []
+    assert app.connection.bootstrap == "nowhere:9092"
