@@ -129,7 +129,9 @@ class Loop:
                 self.close(session.connection, why)
         self.end_turn(dispatch.dirty)
         dirty, dispatch.dirty = dispatch.dirty, []
-        for session in dirty:
+        # The last ones were woken by what the others sent: a record reaches who waits for it
+        # before its producer's acknowledgement leaves, a send earlier.
+        for session in reversed(dirty):
             if session.outbox:
                 self._send(session.connection)
 

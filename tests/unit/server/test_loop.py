@@ -222,6 +222,34 @@ def test_what_was_sent_behind_a_muting_request_is_answered_after_it(poller):
     assert [correlation_id(read_reply(client)) for _ in range(3)] == [1, 2, 3]
 
 
+def test_who_waited_is_sent_to_before_the_one_who_ended_the_wait(poller, monkeypatch):
+    gate, sent_to = Gate(), []
+
+    def wait(owner, request, call):
+        return Parked(
+            lambda expired: find_coordinator.FindCoordinatorResponse() if gate.open else None,
+            deadline_ms=2**62,
+            hangs_on=[gate],
+        )
+
+    def end_the_wait(owner, request, call):
+        gate.open = True
+        station.purgatory.wake(gate)
+        return answer_metadata(owner, request, call)
+
+    send = Connection.send
+    monkeypatch.setattr(Connection, "send", lambda c: sent_to.append(c.session) or send(c))
+    station = Station(poller, {find_coordinator: wait, metadata: end_the_wait})
+    waits, ends = station.connect(), station.connect()
+    waits.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
+    station.turns()
+    ends.send(ASK)
+    station.turns()
+    first, second = (connection.session for connection in station.loop.connections.values())
+    assert sent_to == [first, second]
+    assert read_reply(waits) and read_reply(ends)
+
+
 def test_slices_of_files_are_sent_as_they_lie_on_disk(poller, tmp_path):
     path = tmp_path / "records"
     content = os.urandom(300_000)
