@@ -29,6 +29,7 @@ COMMANDS = {
     "delay": "Delayed messages: enable, list, show, cancel, reschedule.",
     "groups": "List, describe, reset and delete consumer groups.",
     "dead-letters": "What could not be handled: list, show, send again, put away.",
+    "app": "Run an application's handlers, describe them.",
     "triggers": "Records call functions and HTTP endpoints.",
     "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",

@@ -1,0 +1,181 @@
+"""`headrace app`: run an application's handlers, and describe them.
+
+`run` with --workers or --reload watches over processes of its own: each runs the app as one member
+of its group, one that dies is started again, and all end with the one that started them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import Json
+from headrace.cli.failure import Failure
+from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from headrace.app import App
+
+app = typer.Typer(
+    help="Run an application's handlers, describe them.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+Which = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:APP", help="Such as shop.billing:app.", show_default=False),
+]
+
+# Set for the processes that `run` starts: the file descriptor whose end says that it is gone.
+PARENT = "HEADRACE_APP_PARENT"
+
+
+@app.command()
+def run(
+    which: Which,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="Processes, one member each.")] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when a Python file here changes.")
+    ] = False,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /health, /ready and /metrics here; worker N at port + N.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
+) -> None:
+    """Run an app until interrupted; then drain, commit and leave the group."""
+    _log_to_stderr(as_json=as_json)
+    if workers == 1 and not reload or PARENT in os.environ:
+        _run_here(which, window)
+        return
+    from headrace.cli.workers import Workers
+
+    Workers(sys.argv[1:], count=workers, parent_variable=PARENT, reload=reload).run()
+
+
+def _run_here(which: str, window: str | None) -> None:
+    loaded = load(which)
+    _end_with_parent()
+    opened = None
+    if window is not None:
+        from headrace.app.window import Window
+
+        host, port = _address(window)
+        try:
+            opened = Window(loaded, host=host, port=port)
+        except OSError as taken:
+            raise Failure(f"Cannot listen on {window}: {taken.strerror}.") from None
+    try:
+        loaded.run()
+    except (ClientError, ValueError) as failure:
+        raise Failure(str(failure)) from failure
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+@app.command()
+def describe(which: Which, as_json: Json = False) -> None:
+    """Show the handlers of an app; with --json as an AsyncAPI 3 document."""
+    loaded = load(which)
+    if as_json:
+        from headrace.app.asyncapi import document
+
+        output.answer_json(document(loaded))
+        return
+    output.say(f"{which}: group {loaded.group} on {loaded.connection.bootstrap}")
+    rows = [
+        (
+            subscription.name,
+            ", ".join(subscription.topics),
+            subscription.retry.attempts,
+            subscription.order_by,
+            subscription.concurrency,
+            type(subscription.once).__name__ if subscription.once is not None else None,
+            subscription.publish,
+        )
+        for subscription in loaded.subscriptions
+    ]
+    columns = ("handler", "topics", "attempts", "order by", "at once", "once", "publishes")
+    output.table(columns, rows)
+
+
+def load(which: str) -> App:
+    from headrace.app import App
+
+    module_name, colon, name = which.partition(":")
+    if not colon or not module_name or not name:
+        raise Failure(f"{which} is not MODULE:APP, such as shop.billing:app.")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and module_name.startswith(missing.name):
+            raise Failure(f"There is no module {missing.name} here or installed.") from None
+        raise Failure(f"{module_name} needs {missing.name}, which is not installed.") from None
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise Failure(f"{module_name} has no App called {name}.")
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise Failure(f"{text} is not HOST:PORT, such as 127.0.0.1:8000.")
+    return host.strip("[]"), int(port) + int(os.environ.get("HEADRACE_APP_WORKER", "0"))
+
+
+def _end_with_parent() -> None:
+    """If the process that watches over us goes, so do we, in good order."""
+    if PARENT not in os.environ:
+        return
+    parent = int(os.environ[PARENT])
+
+    def watch() -> None:
+        os.read(parent, 1)  # nothing is ever written: it was closed
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _log_to_stderr(*, as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    if as_json:
+        handler.setFormatter(JsonLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: time, level, who, what, and the stack of an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["stack"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
