@@ -55,6 +55,23 @@ interop: $(DEV_STAMP) tools ## clients and tools of others, and answers compared
 tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB
 	@$(BIN)/python -m tests.interop.ecosystem
 
+.PHONY: services
+services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL and Redis
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
+
+# Debian's packages; a server that is on the machine is taken as it is.
+.PHONY: servers
+servers:
+	@missing=; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
+	  || missing="$$missing postgresql"; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing$$missing"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
 .PHONY: conformance
 conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(ARGS)
