@@ -32,6 +32,7 @@ COMPANION_SETTINGS = {
     "retention.ms": "-1",
 }
 REGISTRY_SETTINGS = {"cleanup.policy": "compact"}
+SHOWN_AGAIN_S = 0.05
 # What a companion takes over from its target, if it is set there.
 SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
 
@@ -72,6 +73,7 @@ class DelayedTopics:
             _make(topics, name, target, {})
         if delay_topics.REGISTRY not in topics.cluster.topics:
             _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
+            self._wait_for(delay_topics.REGISTRY)
         for pair in self.all():
             if pair.target == topic:
                 return pair
@@ -103,6 +105,14 @@ class DelayedTopics:
     def instances(self) -> DelayInstances:
         """Who delivers, and what waits."""
         return DelayInstances(self.connection)
+
+    def _wait_for(self, name: str) -> None:
+        """Apache Kafka's brokers learn of a new topic a moment after it was made."""
+        deadline = time.monotonic() + self.connection.timeout_s
+        while name not in Topics(self.connection).cluster.topics:
+            if time.monotonic() > deadline:
+                raise ClientError(f"{name} was made, but the cluster does not show it.")
+            time.sleep(SHOWN_AGAIN_S)
 
     def _make_companion(self, topics: Topics, target: TopicDescription) -> None:
         name = delay_topics.companion_of(target.name)
