@@ -45,11 +45,16 @@ WORKER = {
     "exactly.once.source.support": "enabled",
     "plugin.discovery": "service_load",
     "scheduled.rebalance.max.delay.ms": "0",
+    "offset.storage.partitions": "3",
     # It starts only when the transactions of one that was killed have timed out.
     "producer.transaction.timeout.ms": "4000",
 }
-# On both sides: forgotten transactions are looked for every second.
-BROKERS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+# On both sides: forgotten transactions are looked for every second; few files, for speed.
+BROKERS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+}
 STORED = ("offset", "status", "config")
 
 
