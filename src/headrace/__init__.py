@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from headrace.app import App as App
     from headrace.app import Message as Message
     from headrace.app import Publish as Publish
+    from headrace.app import Redis as Redis
     from headrace.app import Retry as Retry
+    from headrace.app import Sql as Sql
     from headrace.client import Admin as Admin
     from headrace.client import AsyncConsumer as AsyncConsumer
     from headrace.client import AsyncProducer as AsyncProducer
@@ -29,7 +31,7 @@ CLIENT_NAMES = (
     "Producer",
     "TopicPartition",
 )
-APP_NAMES = ("App", "Message", "Publish", "Retry")
+APP_NAMES = ("App", "Message", "Publish", "Redis", "Retry", "Sql")
 
 
 def __getattr__(name: str) -> object:

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from headrace.app.observing import Observer as Observer
     from headrace.app.once import Once as Once
     from headrace.app.once import OnceAttempt as OnceAttempt
+    from headrace.app.once_redis import Redis as Redis
+    from headrace.app.once_sql import Sql as Sql
     from headrace.app.retry import AttemptTimedOut as AttemptTimedOut
     from headrace.app.retry import Retry as Retry
     from headrace.app.retry import TryLater as TryLater
     from headrace.app.subscription import Subscription as Subscription
 
+# Names that need more than the package brings, and the extra that brings it.
+EXTRAS = {"Redis": "redis", "Sql": "sql"}
 # Which module a public name lives in.
 PUBLIC = {
     "App": "app",
@@ -33,6 +37,8 @@ PUBLIC = {
     "Observer": "observing",
     "Once": "once",
     "OnceAttempt": "once",
+    "Redis": "once_redis",
+    "Sql": "once_sql",
     "AttemptTimedOut": "retry",
     "Retry": "retry",
     "TryLater": "retry",
@@ -45,7 +51,13 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'headrace.app' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"headrace.app.{PUBLIC[name]}"), name)
+    try:
+        return getattr(import_module(f"headrace.app.{PUBLIC[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if name not in EXTRAS:
+            raise
+        sentence = f"{name} needs {missing.name}: pip install headrace[{EXTRAS[name]}]"
+        raise ModuleNotFoundError(sentence, name=missing.name) from None
 
 
 def __dir__() -> list[str]:
