@@ -8,6 +8,8 @@ benchmarks.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -75,12 +77,25 @@ class KafkaDelay(DelaySystem):
             return self.processes["service"].pid
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            for pid in children(self.processes["broker"].pid):
-                with contextlib.suppress(OSError):
-                    if b"services.delay" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        return pid
+            if (child := self._child()) is not None:
+                return child
             time.sleep(0.02)
         raise RuntimeError(f"no service was started:\n{self.target.log_tail()}")
+
+    def _child(self) -> int | None:
+        for pid in children(self.processes["broker"].pid):
+            with contextlib.suppress(OSError):
+                if b"services.delay" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+        return None
+
+    def kill(self, *names: str) -> None:
+        """The node's child too: it would need a moment to notice that its parent is gone."""
+        child = self._child() if self.with_node and "broker" in self.processes else None
+        super(KafkaDelay, self).kill(*names)
+        if child is not None and not names:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
     def service_mb(self) -> float:
         return memory(self.service_pid()).resident_mb
