@@ -71,12 +71,13 @@ class Lost(Exception):
 class Refusal:
     """One record that the cluster refused."""
 
-    __slots__ = ("code", "headers", "partition", "topic", "why")
+    __slots__ = ("code", "key", "partition", "topic", "value", "why")
 
     def __init__(self, message: Message, error: KafkaError) -> None:
         self.topic = str(message.topic())
         self.partition = message.partition()
-        self.headers = message.headers()
+        self.key = message.key()
+        self.value = message.value()
         self.code = error.code()
         self.why = error.str()
 

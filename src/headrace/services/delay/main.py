@@ -25,6 +25,7 @@ from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService
+from headrace.services.delay.store import StoreInUse
 
 log = logging.getLogger("headrace.delay")
 
@@ -48,7 +49,14 @@ def serve(
     """Until a signal; raises ClientError with a sentence if it cannot run."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("headrace.client.librdkafka").setLevel(logging.ERROR)
-    service = DelayService(at, folder=folder, group=group, instance=instance or default_instance())
+    try:
+        service = DelayService(
+            at, folder=folder, group=group, instance=instance or default_instance()
+        )
+    except StoreInUse as failure:
+        raise ClientError(
+            f"Another process uses the store in {folder}; stop it, or name another folder."
+        ) from failure
     admin = AdminHttp(DelayQueries(service.store, service.status), host=admin_host, port=admin_port)
     service.client_id = f"{GROUP}@{admin.address}"
     _stop_by_signal(service)

@@ -15,20 +15,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, time_ns
 
 from confluent_kafka import TopicPartition
 
 from headrace.client.connection import Connection, Setting, connected
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import GROUP
+from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writing
 from headrace.services.delay.coverage import Coverage
 from headrace.services.delay.deliverer import Aborted, Deliverer, Lost, Refused
 from headrace.services.delay.far import FarReader, Trimming
 from headrace.services.delay.intake import Member, Place, Reader
+from headrace.services.delay.leaving import leave
 from headrace.services.delay.metrics import Counters
 from headrace.services.delay.progress import Progress, from_commit, to_metadata
 from headrace.services.delay.rebuilding import Answer, Fencing, Questions
@@ -39,17 +39,26 @@ from headrace.services.delay.topics import Catalog, Pair, Topics
 
 log = logging.getLogger("headrace.delay")
 
+# librdkafka 2.16 was seen to wait for ever for a coordinator after it had bootstrapped anew.
+CLIENT: dict[str, Setting] = {"client.id": GROUP, "metadata.recovery.strategy": "none"}
 # A moved clock, a stop and the group's wishes are seen after so long at the latest.
 LONGEST_WAIT_MS = 25
+REBUILD_LOOK_MS = 2
+NEVER_MS = 1 << 62
 # Transactions begin at most so often: below it they only cost the broker.
 SHORTEST_CADENCE_S = 0.005
-RECORDS_PER_TURN = 5_000
-# All partitions of one transaction together; each gets its share, so that none starves.
-RECORDS_PER_TRANSACTION = 20_000
+# To take one record costs some 13 us: what is due waits for a turn that takes many.
+RECORDS_PER_TURN = 1_000
+RECORDS_PER_TURN_AT_LEISURE = 5_000
+LEISURE_MS = 100
+# All partitions of one transaction together; each gets its share, so that none starves. Larger ones
+# would bring a few per cent in a burst, and make everybody else wait longer.
+RECORDS_PER_TRANSACTION = 10_000
 SMALLEST_SHARE = 200
 # After an abort, so that a cluster in trouble is not asked without pause.
 WAIT_AFTER_ABORT_S = 0.05
 WAIT_AFTER_LOSS_S = 0.2
+LEAVE_WITHIN_S = 1.5
 
 
 def system_clock() -> int:
@@ -89,7 +98,7 @@ class DelayService:
         settings: dict[str, Setting] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.connection = connected(bootstrap, {"client.id": GROUP, **(settings or {})})
+        self.connection = connected(bootstrap, {**CLIENT, **(settings or {})})
         self.client_id = GROUP  # of the group's member; `main` puts the admin address into it
         self.clock = clock
         self.group = group
@@ -161,7 +170,12 @@ class DelayService:
         if self._coverage.lacks(self._catalog):
             log.info("the group has not shared out everything: sharing out anew")
             self._member.rejoin()
-        taken = self._reader.take(self._wait_s(), RECORDS_PER_TURN)
+        now_ms = self.clock()
+        due_in_ms = self._due_in_ms(now_ms)
+        leisure = due_in_ms > LEISURE_MS
+        taken = self._reader.take(
+            self._wait_s(due_in_ms), RECORDS_PER_TURN_AT_LEISURE if leisure else RECORDS_PER_TURN
+        )
         now_ms = self.clock()
         if taken.count:
             self.counters.taken += taken.count
@@ -181,21 +195,22 @@ class DelayService:
             self._settle(self.clock())
         self._trimming.look()
 
-    def _wait_s(self) -> float:
-        """Until something is due, and not for long."""
-        now_ms = self.clock()
-        wait_ms = LONGEST_WAIT_MS
+    def _due_in_ms(self, now_ms: int) -> int:
+        """Until something is to be settled; what is being rebuilt is looked at often."""
+        due_in_ms = NEVER_MS
         for owned in self._owned.values():
             timeline = owned.timeline
             if timeline is None:
-                wait_ms = min(wait_ms, 2)
-                continue
-            if owned.problem is None:
+                due_in_ms = min(due_in_ms, REBUILD_LOOK_MS)
+            elif owned.problem is None:
                 wake_ms = timeline.next_wake_ms()
-                if wake_ms is not None and wake_ms - now_ms < wait_ms:
-                    wait_ms = wake_ms - now_ms
-        not_before = (self._settle_at - monotonic()) * 1000
-        return max(wait_ms, not_before, 0) / 1000
+                if wake_ms is not None and wake_ms - now_ms < due_in_ms:
+                    due_in_ms = wake_ms - now_ms
+        return due_in_ms
+
+    def _wait_s(self, due_in_ms: int) -> float:
+        not_before_s = self._settle_at - monotonic()
+        return max(min(due_in_ms, LONGEST_WAIT_MS) / 1000, min(not_before_s, 0.01), 0.0)
 
     def _follow_topics(self) -> None:
         catalog = self._topics.current
@@ -261,7 +276,12 @@ class DelayService:
     def _begin(self, owned: Owned, answer: Answer) -> None:
         topic, partition = owned.place
         progress = Progress()
-        if answer.offset is not None:
+        if answer.offset is not None and answer.offset > answer.log_end:
+            log.error(
+                "%s-%d: settled to %d but it ends at %d, so it was made anew: starting over",
+                *(topic, partition, answer.offset, answer.log_end),
+            )
+        elif answer.offset is not None:
             try:
                 progress, _ = from_commit(answer.offset, answer.metadata)
             except ValueError as fault:
@@ -330,7 +350,8 @@ class DelayService:
         try:
             rejected = self._write(settled, now_ms)
         except Refused as refused:
-            self._learn(refused)
+            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
+            self._learn(refused, settled)
         except Aborted as aborted:
             self.counters.aborted += 1
             self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
@@ -345,10 +366,10 @@ class DelayService:
             self._committed(settled, rejected)
 
     def _can_deliver(self) -> bool:
-        """A producer is made as soon as there is a partition: its first word takes a while."""
+        """A producer is made as soon as there is a topic: its first word takes a while."""
         if self._deliverer is not None:
             return True
-        if not self._owned:
+        if not self._catalog.pairs:
             return False
         deliverer = Deliverer(
             self.connection,
@@ -395,7 +416,7 @@ class DelayService:
                 self._reader.resume(owned.place)
             return pair
         if owned.problem is None:
-            owned.problem = f"there is no topic {owned.place[0]!r} delivers to: create it"
+            owned.problem = f"the topic {target_of(owned.place[0])} is missing: create it"
             log.error("%s-%d: %s", *owned.place, owned.problem)
             self._reader.pause(owned.place)
         return None
@@ -432,19 +453,15 @@ class DelayService:
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 
-    def _learn(self, refused: Refused) -> None:
+    def _learn(self, refused: Refused, settled: list[tuple[Owned, Pair, Settlement]]) -> None:
         """The next settlement rejects what the cluster did not take; its neighbours go on."""
         self.counters.aborted += 1
         self._topics.look_again()
-        for refusal in refused.refusals:
-            source = dict(refusal.headers or ()).get(names.SOURCE)
-            if not isinstance(source, bytes):
-                continue
-            topic, partition, offset = source.decode().rsplit("/", 2)
-            owned = self._owned.get((topic, int(partition)))
-            if owned is not None and owned.timeline is not None:
-                log.warning("%s refuses %s: %s", refusal.topic, source.decode(), refusal.why)
-                owned.timeline.refuse(int(offset), refusal.why)
+        for owned, pair, settlement in settled:
+            for offset, why in writing.guilty(pair, settlement.deliveries, refused.refusals):
+                log.warning("%s refuses %s/%d/%d: %s", pair.target, *owned.place, offset, why)
+                if owned.timeline is not None:
+                    owned.timeline.refuse(offset, why)
 
     def _drop_deliverer(self) -> None:
         if self._deliverer is not None:
@@ -455,6 +472,8 @@ class DelayService:
         self._topics.stop()
         self._member.close()
         self._reader.close()
+        if self._stopping.is_set():
+            leave(replace(self.connection, timeout_s=LEAVE_WITHIN_S), self.group, self.instance)
         self._drop_deliverer()
         self.store.close()
 

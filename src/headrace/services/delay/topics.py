@@ -112,11 +112,11 @@ class Topics:
             self._registry.close()
 
     def _turn(self) -> None:
-        changed = self._read_registry()
-        now = monotonic()
-        if changed or now >= self._look_again_at:
-            self._look_again_at = now + METADATA_EVERY_S
+        if monotonic() >= self._look_again_at:
+            self._look_again_at = monotonic() + METADATA_EVERY_S
             self._look()
+        if self._read_registry():
+            self._look_again_at = 0.0
 
     # ---- the registry
 

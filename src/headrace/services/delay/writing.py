@@ -6,11 +6,14 @@ goes to the rejected topic instead: it counts as done either way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from zlib import crc32
+
+from confluent_kafka import KafkaError
 
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
-from headrace.services.delay.deliverer import Deliverer, Header
+from headrace.services.delay.deliverer import Deliverer, Header, Refusal
 from headrace.services.delay.settlement import Delivery, Settlement
 from headrace.services.delay.topics import Pair
 
@@ -100,3 +103,30 @@ def reject(
     kept.append((names.SOURCE, f"{pair.companion}/{partition}/{offset}".encode()))
     at = partition % pair.rejected_partitions
     deliverer.send(rejected_of(pair.target), at, key, value, kept, now_ms)
+
+
+def guilty(
+    pair: Pair, deliveries: list[Delivery], refusals: list[Refusal]
+) -> Iterator[tuple[int, str]]:
+    """Which deliveries made the target refuse a batch: intake offset and reason.
+
+    A refusal names every record of a batch; the one that is too large is found by its size. If none
+    exceeds the limit as we know it, it has changed, and the largest is the one.
+    """
+    why = {
+        (each.partition, each.key, each.value): each
+        for each in refusals
+        if each.topic == pair.target
+    }
+    large: list[tuple[int, int, str]] = []
+    for key, value, headers, partition, _, offset in deliveries:
+        refusal = why.get((partition, key, value))
+        if refusal is None:
+            continue
+        if refusal.code == KafkaError.MSG_SIZE_TOO_LARGE:
+            large.append((size_bytes(key, value, headers), offset, refusal.why))
+        else:
+            yield offset, refusal.why
+    if large:
+        limit = min(pair.largest_bytes, max(large)[0] - 1)
+        yield from ((offset, reason) for size, offset, reason in large if size > limit)
