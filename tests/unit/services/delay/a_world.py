@@ -276,11 +276,10 @@ class World:
         if self._drop(id_, late):
             return names.CANCELLED
         delivered = self.model.done.get(id_)
-        if delivered is not None and self.pending.find_id(id_) is None:
-            # After a day it may be forgotten; unless it is in what was just taken.
-            if delivered[1] < self.pending.position:
-                assert delivered[0] <= self.pending.watermark[0] - KEEP_IDS_MS
-                delivered = None
+        known = self.pending.find_id(id_) is not None
+        if delivered is not None and not known and delivered[1] < self.pending.position:
+            assert delivered[0] <= self.pending.watermark[0] - KEEP_IDS_MS, "it is known for a day"
+            delivered = None
         self.model.done.pop(id_, None)
         return names.UNKNOWN if delivered is None else names.TOO_LATE
 
