@@ -152,9 +152,11 @@ class Coordinator:
     def ask_shard(
         self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | Parked:
-        response = shard.run(now, decide, *arguments)
-        if shard.settled:
-            self._wake(shard)
+        try:
+            response = shard.run(now, decide, *arguments)
+        finally:
+            if shard.settled:
+                self._wake(shard)
         leader = journal_of(shard).leader
         if type(response) is Later:
             if response.answer is None or leader.high_watermark < response.at_offset:
@@ -208,6 +210,23 @@ class Coordinator:
             self._wake(shard)
         self.shards = []
         self._places.clear()
+
+    def look(self, key: str, now: Now, look: Callable[..., Decision], waits: list[Parked]) -> Any:
+        """What `look` finds in the key's shard, which may be told when `waits` are over."""
+        answer = self.ask(key, now, look, key)
+        if type(answer) is not Parked:
+            return answer
+        waits.append(answer)
+        return answer.attempt(True)
+
+    def uncommitted(self) -> list[Parked]:
+        """What to wait for before anything of `machines` is told."""
+        leaders = [journal_of(shard).leader for shard in self.shards]
+        return [
+            wait_for_commit(leader, leader.log.end_offset, True)
+            for leader in leaders
+            if leader.high_watermark < leader.log.end_offset
+        ]
 
     def machines(self, now: Now) -> Iterator[Any]:
         """All state, up to date with the logs; to look at, not to change."""

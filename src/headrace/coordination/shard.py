@@ -15,7 +15,7 @@ To build another coordinator on it:
    Decision's answer, keep it, and `settle` it in a later decision. Waiting requests, deadlines and
    other things that need not survive a restart are the machine's own; change them in
    `Decision.then`, which runs once the records are in the log, where a refused append must leave
-   no trace.
+   no trace; `Decision.otherwise` tells those who wait for it of a refusal.
 4. Give a `Coordinator` (broker/coordinators.py) the topic's name and a function that makes the
    machine; it opens a `Shard` for each partition this broker leads.
 
@@ -39,7 +39,7 @@ from headrace.coordination.records import Encoded, Record, RecordCodec
 from headrace.environment import Now
 from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
-from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import zigzag
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ class Decision:
     response: Any = None  # a response message, or a Later
     then: Callable[[], None] | None = None  # runs after the replay
     producer: tuple[int, int] | None = None  # id and epoch: the records belong to its transaction
+    otherwise: Callable[[KafkaError], None] | None = None  # runs if the append is refused
 
 
 class Machine(Protocol):
@@ -152,7 +153,12 @@ class Shard:
             self.catch_up(now)
         decision = decide(self.machine, *arguments)
         if decision.records:
-            self._append(decision, now.wall_ms)
+            try:
+                self._append(decision, now.wall_ms)
+            except KafkaError as refusal:
+                if decision.otherwise is not None:
+                    decision.otherwise(refusal)
+                raise
         if decision.then is not None:
             decision.then()
         if self.settled:

@@ -11,6 +11,7 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
+from headrace.server.real_disk import RealFile
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench, subscription
 
@@ -386,6 +387,48 @@ def test_answers_wait_for_the_disk_where_that_is_promised(tmp_path):
     bench.flushes_wait = False
     bench.settle()
     assert bench.committed("g", "orders") == 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "request_"),
+    [
+        (describe_groups, describe_groups.DescribeGroupsRequest(["g"])),
+        (list_groups, list_groups.ListGroupsRequest()),
+    ],
+)
+def test_nobody_is_told_of_a_group_that_the_disk_does_not_have_yet(tmp_path, messages, request_):
+    bench = GroupBench(tmp_path / "data", headrace_durability="disk")
+    bench.find("g")
+    member, _, joined = bench.member("g")
+    bench.flushes_wait = True
+    assert bench.sync("g", member, 1, {member: b"part"}) == PARKED
+    session = bench.connect()
+    assert bench.ask(messages, request_, session=session) == PARKED
+    bench.run_background()
+    bench.flushes_wait = False
+    bench.settle()
+    [group] = bench.answer_on(session, messages).groups
+    assert (group.group_id, group.group_state) == ("g", "Stable")
+
+
+def test_a_refused_assignment_is_told_to_all_who_wait_for_it(bench, monkeypatch):
+    """Else the others would wait until their requests time out."""
+    first, _ = bench.stable_group("g")
+    second, _, _ = bench.member("g")
+    bench.join("g", first)
+    waiting = bench.connect()
+    assert bench.sync("g", second, 2, session=waiting) == PARKED
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(RealFile, "append", no_space)
+        refused = bench.sync("g", first, 2, {first: b"x" * 4_000})
+    assert refused.error_code == E.NOT_COORDINATOR
+    assert bench.answer_on(waiting, sync_group, 5).error_code == E.NOT_COORDINATOR
+    for member in (first, second):
+        assert bench.heartbeat("g", member, 2) == E.REBALANCE_IN_PROGRESS
 
 
 def test_a_node_that_stops_answers_those_who_wait(bench):

@@ -7,6 +7,7 @@ authorizer yet.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.broker.groups import require_group_id
 from headrace.broker.handlers.describe_groups import EVERYTHING
 from headrace.coordination.group import views
@@ -19,24 +20,28 @@ from headrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 
 
 def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
-) -> ConsumerGroupDescribeResponse:
-    groups = [describe(broker, group_id, call) for group_id in request.group_ids]
+) -> ConsumerGroupDescribeResponse | Parked:
+    waits: list[Parked] = []
+    groups = [describe(broker, group_id, call, waits) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = EVERYTHING
-    return ConsumerGroupDescribeResponse(groups=groups)
+    response: ConsumerGroupDescribeResponse | Parked = after_all(
+        waits, ConsumerGroupDescribeResponse(groups=groups)
+    )
+    return response
 
 
-def describe(broker: Broker, group_id: str, call: Call) -> DescribedGroup:
+def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
     try:
         require_group_id(group_id)
-        found: DescribedGroup = broker.groups.shard_of(group_id).run(call.now, look, group_id)
+        found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
         return found
     except KafkaError as refusal:
         return DescribedGroup(refusal.code, refusal.message, group_id)

@@ -8,6 +8,7 @@ Authorized operations are all there are: there is no authorizer yet.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.coordination.group import views
 from headrace.coordination.group.classic_group import State
 from headrace.coordination.group.machine import GroupMachine
@@ -19,26 +20,31 @@ from headrace.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 # Read, delete, describe, describe and alter settings: bits of the operations on a group.
 EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
-def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    groups = [describe(broker, group_id, call) for group_id in request.groups]
+def handle(
+    broker: Broker, request: DescribeGroupsRequest, call: Call
+) -> DescribeGroupsResponse | Parked:
+    waits: list[Parked] = []
+    groups = [describe(broker, group_id, call, waits) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = EVERYTHING
-    return DescribeGroupsResponse(groups=groups)
+    response: DescribeGroupsResponse | Parked = after_all(
+        waits, DescribeGroupsResponse(groups=groups)
+    )
+    return response
 
 
-def describe(broker: Broker, group_id: str, call: Call) -> DescribedGroup:
+def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
     try:
-        shard = broker.groups.shard_of(group_id)
-        found: DescribedGroup = shard.run(call.now, look, group_id)
+        found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
         return found
     except KafkaError as refusal:
         gone = refusal.code == ErrorCode.GROUP_ID_NOT_FOUND

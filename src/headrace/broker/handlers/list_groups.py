@@ -6,6 +6,7 @@ v1 throttle time. v3 flexible. v4 states (KIP-518). v5 types (KIP-848).
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.coordination.group import views
 from headrace.protocol.messages import list_groups as messages
 from headrace.protocol.messages.list_groups import (
@@ -13,10 +14,10 @@ from headrace.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 
 
-def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse | Parked:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups: list[ListedGroup] = []
@@ -27,7 +28,10 @@ def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroups
             if types and group.group_type.lower() not in types:
                 continue
             groups.append(group)
-    return ListGroupsResponse(groups=groups)
+    response: ListGroupsResponse | Parked = after_all(
+        broker.groups.uncommitted(), ListGroupsResponse(groups=groups)
+    )
+    return response
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 6))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import re2
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import after_all
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +21,7 @@ from headrace.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False  # the client is told
@@ -28,7 +29,7 @@ _OPTIONS.log_errors = False  # the client is told
 
 def handle(
     broker: Broker, request: ListTransactionsRequest, call: Call
-) -> ListTransactionsResponse:
+) -> ListTransactionsResponse | Parked:
     response = ListTransactionsResponse()
     try:
         matches = matcher(request.transactional_id_pattern)
@@ -44,7 +45,8 @@ def handle(
             for found in machine.transactions.values()
             if is_wanted(found, request, call.now.wall_ms) and matches(found.id)
         ]
-    return response
+    told: ListTransactionsResponse | Parked = after_all(broker.transactions.uncommitted(), response)
+    return told
 
 
 def matcher(pattern: str | None) -> Callable[[str], object]:

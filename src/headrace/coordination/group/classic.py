@@ -358,9 +358,13 @@ class ClassicGroups:
             for member in group.members.values():
                 self._answer_sync(group, member, ErrorCode.NONE, now)
 
-        return Decision(
-            [records.group_metadata(group.id, group.as_record(assignments))], waits, tell
-        )
+        def refuse(refusal: KafkaError) -> None:
+            for member in group.members.values():
+                self._answer_sync(group, member, refusal.code, now)
+            self._prepare_rebalance(group, now)
+
+        kept = [records.group_metadata(group.id, group.as_record(assignments))]
+        return Decision(kept, waits, tell, otherwise=refuse)
 
     def _synced(self, group: ClassicGroup, member: ClassicMember) -> None:
         member.owes_sync = False

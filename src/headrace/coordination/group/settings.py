@@ -69,11 +69,11 @@ class GroupSettings:
 
     def of_consumer_group(self, group_id: str, name: str) -> int:
         """The group's own value, within the bounds as they are now; else the broker's."""
-        own = self.of_group(group_id).get(f"consumer.{name}")
+        own: int | None = self.of_group(group_id).get(f"consumer.{name}")
         if own is None:
             return self._of_all(name)
         least, most = self.consumer_bounds.get(name, (own, own))
-        return min(max(int(own), least), most)
+        return min(max(own, least), most)
 
     def _of_all(self, name: str) -> int:
         if name == SESSION_TIMEOUT:
