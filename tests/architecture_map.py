@@ -36,9 +36,13 @@ FOLDERS = {
     "broker/handlers": "one file per API; __init__.py is the table of contents",
     "server": "THE ONLY IMPURE PART of a node: sockets, threads, clocks, the disk",
     "testing": "the real broker in a test's process",
+    "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
+    "services": "what runs beside a cluster, as its client",
+    "services/delay": "DELAYED MESSAGES: a pure core, and the loop, transactions and window around it",
     "cli": "the `headrace` command, one module per command",
     "cli/checkup": "what the doctor looks at",
+    "cli/delayed": "what `headrace delay` shows",
     "cli/dump": "what segment dump shows",
 }
 # Too many and too alike to list: the folder's line is enough.
