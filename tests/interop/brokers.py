@@ -184,7 +184,6 @@ class HeadraceNode(Node):
     """Our broker, as its users start it."""
 
     name = "headrace"
-    start_within_s = 20.0
 
     def command(self) -> list[str]:
         program = Path(sys.executable).with_name("headrace")
