@@ -39,7 +39,7 @@ FOLDERS = {
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
     "services": "what runs beside a cluster, as its client",
-    "services/delay": "DELAYED MESSAGES: a pure core, and the loop, transactions and window around it",
+    "services/delay": "DELAYED MESSAGES: a pure core, the loop and its window around it",
     "cli": "the `headrace` command, one module per command",
     "cli/checkup": "what the doctor looks at",
     "cli/delayed": "what `headrace delay` shows",
