@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ from tests.services.app_rounds import (
     dead,
     feed,
     rounds,
+    skips,
     topic_values,
+    wait_for_all,
 )
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
@@ -81,3 +84,28 @@ def test_exactly_once_results_are_written_once(node: HeadraceNode, tmp_path: Pat
     assert set(results) == {f"{key} {number}".encode() for key, number in fed.handled()}
     assert {value: n for value, n in results.items() if n != 1} == {}
     assert sorted(dead(node.bootstrap)) == sorted(fed.parked())
+
+
+def test_a_worker_that_stood_still_begins_nothing_that_is_anothers(
+    node: HeadraceNode, tmp_path: Path
+) -> None:
+    """SIGSTOP past the session timeout, and back: its partitions have gone on elsewhere."""
+    fed = feed(node.bootstrap, RECORDS, 100, random.Random(5), failing=0.02)
+    with Workers(node.bootstrap, tmp_path, "--mode", "key", "--slow-ms", "20") as workers:
+        for _ in range(2):
+            workers.start()
+        workers.until(lambda: len({pid for *_, pid in workers.lines()}) == 2)
+        halted = workers.running[0]
+        halted.send_signal(signal.SIGSTOP)
+        before = len(workers.lines())
+        # The other one takes over after the session timeout, and goes beyond what was in hand.
+        taken = workers.taken()
+        workers.until(lambda: workers.taken() > taken)
+        workers.until(lambda: len(workers.lines()) > before + 200)
+        halted.send_signal(signal.SIGCONT)
+        wait_for_all(node.bootstrap, workers, fed)
+        workers.stop_all()
+        in_hand = 16  # handlers that were under way when it was halted end when it goes on
+        late = skips(fed, workers.seen())
+        assert len(late) <= in_hand, late
+    assert set(dead(node.bootstrap)) == fed.parked()

@@ -227,11 +227,13 @@ class App:
     @contextmanager
     def running(self) -> Iterator[App]:
         """`with app.running(): ...`, mostly for tests."""
-        self.start()
+        worker = self.begin(None)
         try:
             yield self
         finally:
             self.stop()
+        if worker.failure is not None:
+            raise worker.failure
 
     @property
     def worker(self) -> Worker | None:

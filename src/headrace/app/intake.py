@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
@@ -40,12 +40,16 @@ CHUNK = 2_000
 CHUNK_BYTES = 32_000_000
 # A partition with so many records under way is paused until most of them are done.
 MOST_PER_PARTITION = 10_000
+LEAST_PER_PARTITION = 20
+MOST_BYTES = 128_000_000  # of all partitions together, roughly
 IDLE_POLL_S = 0.05
 BUSY_POLL_S = 0.002
 # Retry partitions lose what is done, this often.
 TRIM_EVERY_S = 60.0
 CALL_S = 10.0
+LOOK_AGAIN_S = 0.2
 
+T = TypeVar("T")
 Place = tuple[str, int]
 
 
@@ -57,15 +61,17 @@ class Intake:
         group: str,
         start_from: str,
         work_for: Callable[[str], Work],
+        ensure: Callable[[str, int], None],
         loop_work: Callable[[], bool],
         revoke_wait_s: float,
     ) -> None:
-        """`work_for` finds the work of a topic; `loop_work` is called in every turn, and says
-        whether there is something to hurry for.
+        """`work_for` finds the work of a topic; `ensure` makes its retry partitions, if this one
+        is new; `loop_work` is called in every turn, and says whether to hurry.
         """
         self.connection = connection
         self._start_from = start_from
         self._work_for = work_for
+        self._ensure = ensure
         self._loop_work = loop_work
         self._revoke_wait_s = revoke_wait_s
         self._conf = program_settings(
@@ -232,7 +238,8 @@ class Intake:
 
     def _balance(self) -> None:
         """Pause partitions of which too much waits, resume them when it is less."""
-        most = max(100, min(MOST_PER_PARTITION, int(CHUNK_BYTES / self._mean_bytes)))
+        share = MOST_BYTES / self._mean_bytes / max(1, len(self.owned))
+        most = max(LEAST_PER_PARTITION, min(MOST_PER_PARTITION, int(share)))
         for owned in self.owned.values():
             if owned.loading_to is not None:
                 continue
@@ -277,6 +284,7 @@ class Intake:
         new = []
         for place in given:
             work = self._work_for(place.topic)
+            self._ensure(place.topic, place.partition)
             owned = OwnedPartition(
                 work, place.topic, place.partition, work.retry_topic_of(place.topic)
             )
@@ -284,6 +292,7 @@ class Intake:
         self._find_positions(new)
         for owned in new:
             self.owned[owned.source.place] = owned
+            owned.closing = self.stopping
         starts = [
             NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
         ]
@@ -312,7 +321,8 @@ class Intake:
             (earliest, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
             (latest, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
         ):
-            offsets = self._offsets([s.place for s in group], spec)
+            places = [s.place for s in group]
+            offsets = self._asked(lambda p=places, s=spec: self._offsets(p, s))  # type: ignore[misc]
             for stream in group:
                 stream.completion = Completion(offsets.get(stream.place, 0))
 
@@ -320,15 +330,7 @@ class Intake:
         """With read_committed librdkafka asks for stable offsets: an open transaction of a former
         owner is waited for (KIP-447).
         """
-        while True:
-            try:
-                return self.consumer.committed(asked, CALL_S)
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                again = error.retriable() or error.code() == KafkaError._TIMED_OUT
-                if self.stopping or not again:
-                    raise
-                log.info("waiting for the group's offsets: %s", error.str())
+        return self._asked(lambda: self.consumer.committed(asked, CALL_S))
 
     def _offsets(self, places: list[Any], spec: Any) -> dict[Place, int]:
         if not places:
@@ -340,11 +342,20 @@ class Intake:
         )
         found = {}
         for place, future in asked.items():
-            try:
-                found[(place.topic, place.partition)] = future.result(CALL_S + 5).offset
-            except KafkaException as failure:
-                log.warning("%s: %s", place, kafka_error(failure).str())
+            found[(place.topic, place.partition)] = future.result(CALL_S + 5).offset
         return found
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        """The answer to a question without which we cannot begin; asked until it comes."""
+        while True:
+            try:
+                return question()
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if self.stopping or error.fatal():
+                    raise
+                log.warning("a partition cannot begin yet: %s", error.str())
+                time.sleep(LOOK_AGAIN_S)
 
     def _read_retries_of(self, new: list[OwnedPartition]) -> None:
         if not new:
@@ -356,10 +367,9 @@ class Intake:
             conf.pop("group.protocol", None)
             self._retries = made(lambda: confluent_kafka.Consumer(conf))
         in_order = [owned for owned in new if owned.work.subscription.blocks_keys]
-        ends = self._offsets(
-            [owned.retry.place for owned in in_order if owned.retry],
-            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-        )
+        places = [owned.retry.place for owned in in_order if owned.retry]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = self._asked(lambda: self._offsets(places, latest))
         starts = []
         for owned in new:
             assert owned.retry is not None

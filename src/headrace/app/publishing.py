@@ -19,13 +19,19 @@ from headrace.client.producer import Producer
 from headrace.client.records import GivenHeaders, HeaderList, Outgoing, header_list
 from headrace.client.schedules import When, delayed
 
+# A copy for retry is larger than its source by some headers: the broker's limit decides, not ours.
+LARGEST_MESSAGE = 100_000_000
+
 
 class Sender:
     """Sends values of any type that `decoding.encoded` knows."""
 
     def __init__(self, connection: Connection, *, codec: Codec | None = None) -> None:
         self._codec = codec
-        self.producer: Producer[bytes | str, bytes | str] = Producer(connection)
+        limit = {"message.max.bytes": LARGEST_MESSAGE}
+        self.producer: Producer[bytes | str, bytes | str] = Producer(
+            connection, settings={**limit, **connection.settings}
+        )
 
     def send(
         self,

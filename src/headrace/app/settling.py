@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 
 from headrace.app.job import Move, OwnedPartition, Stream
+from headrace.app.publishing import LARGEST_MESSAGE
 from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import NO_LONGER_OURS, kafka_error
 from headrace.client.producer import defaults_for
@@ -64,17 +65,7 @@ class Settling:
 
     def still_ours(self, owned: Iterable[OwnedPartition]) -> bool:
         """Ask the group, by a commit that repeats what is committed or says what is new."""
-        offsets = []
-        for one in owned:
-            with one.work.lock:
-                for stream in one.streams:
-                    completion = stream.completion
-                    offsets.append(
-                        NativePartition(
-                            *stream.place, completion.position, metadata=completion.metadata()
-                        )
-                    )
-                    break
+        offsets, _ = _all_offsets(one for one in owned if not one.moving and not one.gone)
         if not offsets:
             return True
         try:
@@ -181,9 +172,11 @@ class Settling:
             chosen = defaults_for(at.settings, name)
             chosen["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
             chosen["partitioner"] = "murmur2_random"
+            chosen["message.max.bytes"] = LARGEST_MESSAGE
             conf = program_settings(at, chosen)
-            self._producer = made(lambda: confluent_kafka.Producer(conf))
-            self._producer.init_transactions(CALL_S * 3)
+            producer = made(lambda: confluent_kafka.Producer(conf))
+            producer.init_transactions(CALL_S)
+            self._producer = producer
         return self._producer
 
     def _give_up(self, producer: confluent_kafka.Producer, error: KafkaError) -> None:

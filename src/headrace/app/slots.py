@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -46,6 +47,7 @@ class Slots:
         self.attempts = Attempts(work)
         self.concurrency = work.subscription.concurrency
         self.stopped = False
+        self.forked = False
         self._write = write  # Outgoing -> Future[Sent]
         self._in_order = work.subscription.order_by is not None
         work.wake = self.wake
@@ -65,6 +67,18 @@ class Slots:
 
     async def _attempted(self, job: Job) -> Written:
         return await self.attempts.one(job)
+
+    async def _guarded(self, job: Job) -> Written:
+        try:
+            return await self._attempted(job)
+        finally:
+            if self.forked:
+                self._leave_child()
+
+    def _leave_child(self) -> None:
+        """A handler forked and the child came back out of it: it must not act as a worker."""
+        log.error("%s forked; the child ends where the handler ends", self.work.subscription.name)
+        os._exit(0)
 
     # ---- one run
 
@@ -103,6 +117,8 @@ class Slots:
                 result = handler(decode(job.native.value()))
                 if asynchronous:
                     result = await result
+                if self.forked:
+                    self._leave_child()
                 if result is not None:
                     results = result if isinstance(result, list) else [result]
                     written = self.attempts.results_of(results, job.message())
@@ -137,7 +153,7 @@ class Slots:
             failure: BaseException | None = None
             go_on = True
             try:
-                written = await self._attempted(job)
+                written = await self._guarded(job)
                 outcome = "handled"
                 self._publish(at, job, written, pending)
             except Duplicate:
@@ -234,7 +250,7 @@ class Slots:
                 continue
             error: BaseException | None = None
             try:
-                results.append((job, await self._attempted(job)))
+                results.append((job, await self._guarded(job)))
             except BaseException as raised:  # noqa: BLE001 - judged below, whatever it is
                 self._reraise_ours(raised)
                 error = raised
@@ -272,13 +288,18 @@ class Slots:
         if not jobs:
             return True
         whole = Run(jobs, run.lane)
+        began = time.monotonic()
         try:
             written = await self.attempts.batch(values, [job.message() for job in jobs])
+            if self.forked:
+                self._leave_child()
             await self._written([self._write(record) for record in written])
         except BaseException as error:  # noqa: BLE001 - judged below, whatever it is
             self._reraise_ours(error)
             return self._batch_failed(run, whole, error)
         self.work.completed(jobs)
+        for job in jobs if self.work.observers else ():
+            self._tell(job, "handled", None, time.monotonic() - began)
         return True
 
     def _batch_failed(self, run: Run[Job], whole: Run[Job], error: BaseException) -> bool:

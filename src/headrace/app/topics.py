@@ -8,6 +8,8 @@ added. Several workers may do this at once.
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Container
 
 from headrace.app.names import dead_topic, retry_topic
 from headrace.app.subscription import Subscription
@@ -20,7 +22,24 @@ log = logging.getLogger("headrace.app")
 # Copies that wait are the only ones: neither age nor size may delete them. Their owner deletes what
 # is done.
 RETRY_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
+SHARED_SETTINGS = ("min.insync.replicas",)
+# What a copy may have in headers beyond its source: the story of a dead letter, and some room.
+ROOM_FOR_HEADERS = 64 << 10
+
+
+_RETRY_OR_DEAD = re.compile(r"(.+)\.[A-Za-z0-9_-]+\.(?:retry|dead)")
+_OF_DELAYS = re.compile(r"(.+)\.delay(?:\.rejected|\.outcomes)?")
+
+
+def is_derived(topic: str, there: Container[str]) -> bool:
+    """Whether a topic belongs to another that is there, or to the cluster: no pattern means it."""
+    if topic.startswith("__"):
+        return True
+    for form in (_RETRY_OR_DEAD, _OF_DELAYS):
+        found = form.fullmatch(topic)
+        if found is not None and found[1] in there:
+            return True
+    return False
 
 
 class AppTopics:
@@ -44,25 +63,28 @@ class AppTopics:
                         f"There is no topic {given}, which {subscription.name} handles. "
                         f"Create it with `headrace topics create {given}`."
                     )
-            for topic in there:
-                if subscription.matches(topic) and not topic.startswith("__"):
+            for topic in sorted(there):
+                named = topic in subscription.topics
+                if subscription.matches(topic) and (named or not is_derived(topic, there)):
                     found.setdefault(topic, subscription)
         return found
 
-    def ensure(self, sources: dict[str, Subscription]) -> None:
-        """Make what is missing beside these topics."""
+    def ensure(self, sources: dict[str, Subscription]) -> dict[str, int]:
+        """Make what is missing beside these topics; how many partitions each of them has."""
+        counts = {}
         topics = Topics(self._connection)
         for topic, subscription in sources.items():
             source = topics.cluster.topics.get(topic)
             if source is None:
                 continue
-            count = len(source.partitions)
+            count = counts[topic] = len(source.partitions)
             replication = max(len(p.replicas) for p in source.partitions.values())
             wanted = {retry_topic(topic, self._group): RETRY_SETTINGS}
             if subscription.dead_letters:
                 wanted[dead_topic(topic, self._group)] = self._dead_settings
             for name, settings in wanted.items():
                 self._ensure_one(topics, topic, name, count, replication, settings)
+        return counts
 
     def _ensure_one(
         self,
@@ -81,6 +103,9 @@ class AppTopics:
                 for key in SHARED_SETTINGS
                 if key in own and own[key].source == "topic"
             }
+            if "max.message.bytes" in own:
+                largest = int(own["max.message.bytes"].value) + ROOM_FOR_HEADERS
+                shared["max.message.bytes"] = str(largest)
             try:
                 topics.create(
                     name, partitions=count, replication=replication, settings=settings | shared

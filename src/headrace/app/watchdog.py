@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 import sys
 import threading
 import time
@@ -47,8 +48,8 @@ class Watchdog:
         if silent_s < BLOCKED_S or now - self._said_at < AGAIN_S:
             return
         frame = sys._current_frames().get(self._thread)
-        if frame is None:
-            return
+        if frame is None or frame.f_code.co_filename == selectors.__file__:
+            return  # it waits for events: the machine is slow, not a handler
         self._said_at = now
         where = traceback.extract_stack(frame)
         log.warning(

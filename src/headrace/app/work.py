@@ -147,7 +147,7 @@ class Work:
 
     def look_at_due(self, owned: OwnedPartition) -> None:
         """Let out what is due of the retry partition, once all of it has been read."""
-        if owned.loading_to is not None or owned.closing:
+        if owned.loading_to is not None or owned.closing or not owned.blocked.count:
             return
         with self.lock:
             due = owned.blocked.take_due(self.clock())
@@ -464,18 +464,16 @@ class Work:
         self, run: Run[Job], at: int, error: BaseException, more: HeaderList
     ) -> tuple[Outcome, bool]:
         job = run.jobs[at]
-        in_order = self.subscription.order_by is not None
         if not self.subscription.dead_letters:
             log.error("dropped %s, which cannot be handled", job.message_id, exc_info=error)
             with self.lock:
                 self._over([job])
             return "dropped", True
         record = self.dead_letter(job, error, more)
-        if not in_order:
+        lane = run.lane
+        if lane is None:
             self._write_until_safe(job, record, lambda: None)
             return "parked", True
-        lane = run.lane
-        assert lane is not None
         self._hold(run, run.jobs[at + 1 :])
         self._write_until_safe(job, record, lambda: self._release(lane.name))
         return "parked", False

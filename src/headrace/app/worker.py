@@ -12,6 +12,8 @@ import logging
 import os
 import random
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,7 @@ log = logging.getLogger("headrace.app")
 
 # Handlers of a partition that goes to another worker may end for so long.
 REVOKE_WAIT_S = 10.0
+LOOK_FOR_TOPICS_S = 30.0
 
 
 class Worker:
@@ -49,7 +52,7 @@ class Worker:
         self._loop = loop or asyncio.new_event_loop()
         self._chance = random.Random(app.seed)
         self._stopping = threading.Event()
-        self._forked = False
+        self._look_at = 0.0
         self._watchdog = Watchdog(self._loop)
         self._delaying = Delaying(app.connection, mode=app.delay, group=app.group)
         self._slots: list[LoopSlots | ThreadSlots] = []
@@ -83,23 +86,25 @@ class Worker:
         topics = AppTopics(
             app.connection, group=app.group, dead_letters_keep_ms=app.dead_letters_keep_ms
         )
-        sources = topics.sources(app.subscriptions)
-        topics.ensure(sources)
+        self._topics = topics
+        self._sources = topics.sources(app.subscriptions)
+        self._counts = topics.ensure(self._sources)
         self._make_works()
-        self._enable_delays(sources)
+        self._enable_delays(self._sources)
         self.intake = Intake(
             app.connection,
             group=app.group,
             start_from=app.start_from,
             work_for=self._work_for,
+            ensure=self._ensure,
             loop_work=self._loop_work,
             revoke_wait_s=REVOKE_WAIT_S,
         )
         for subscription in app.subscriptions:
             if subscription.once is not None:
                 subscription.once.prepare(app.group)
-        os.register_at_fork(after_in_child=self._in_child)
-        self.intake.subscribe([t for s in app.subscriptions for t in s.topics])
+        _workers.add(self)
+        self.intake.subscribe(self._sources)
         if self._own_loop:
             self._loop_thread = threading.Thread(
                 target=self._run_loop, name="headrace-handlers", daemon=True
@@ -137,6 +142,29 @@ class Worker:
         for work in self.works:
             work.delayed = work.subscription.needs_delay_service
 
+    def _ensure(self, topic: str, partition: int) -> None:
+        """A partition was added, or the topic came after us: its retry partition must be there."""
+        if partition >= self._counts.get(topic, 0):
+            self._counts |= self._topics.ensure({topic: self._work_for(topic).subscription})
+
+    def _look_for_topics(self) -> None:
+        """Patterns may mean topics that were made since."""
+        now = time.monotonic()
+        patterns = any(t.startswith("^") for s in self.app.subscriptions for t in s.topics)
+        if not patterns or now < self._look_at:
+            return
+        self._look_at = now + LOOK_FOR_TOPICS_S
+        try:
+            found = self._topics.sources(self.app.subscriptions)
+            new = {topic: s for topic, s in found.items() if topic not in self._sources}
+            if new:
+                self._counts |= self._topics.ensure(new)
+                self._enable_delays(new)
+                self._sources = found
+                self.intake.subscribe(found)
+        except ClientError as failure:
+            log.warning("could not look for new topics: %s", failure)
+
     def _work_for(self, topic: str) -> Work:
         for work in self.works:
             if work.subscription.matches(topic):
@@ -161,6 +189,7 @@ class Worker:
         now_ms = self.app.clock()
         self._timers.run_due(now_ms)
         self._delaying.look()
+        self._look_for_topics()
         if self.intake.assigned_once:
             self.started.set()
         for slots in self._slots:
@@ -187,11 +216,10 @@ class Worker:
         """Called on the loop, if it is the caller's."""
         self._watchdog.begin()
 
-    def _in_child(self) -> None:
+    def forked(self) -> None:
         """A handler forked: the child has none of our threads and must not act as a worker."""
-        self._forked = True
         for slots in self._slots:
-            slots.stopped = True
+            slots.forked = True
 
     # ---- the end
 
@@ -215,3 +243,14 @@ class Worker:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until it has stopped by itself, which it only does when it failed."""
         return self._stopping.wait(timeout_s)
+
+
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for worker in list(_workers):
+        worker.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
