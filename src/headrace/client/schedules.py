@@ -61,10 +61,10 @@ def cancelling(topic: str, id: str, key: Any, partition: int | None) -> Outgoing
 
 def schedule_headers(when: When) -> HeaderList:
     """What `when` says, in the words of the contract."""
-    given = {name: value for name, value in when.items() if value is not None}
-    unknown = given.keys() - When.__annotations__.keys()
+    unknown = when.keys() - When.__annotations__.keys()
     if unknown:
         raise TypeError(f"send() has no argument {min(unknown)!r}")
+    given = {name: value for name, value in when.items() if value is not None}
     times = [name for name in TIMES if name in given]
     if len(times) > 1:
         raise Misuse(f"Give {' or '.join(times)}, not both: a record is due at one time.")

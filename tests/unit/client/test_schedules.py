@@ -72,7 +72,7 @@ def test_what_makes_no_sense_is_refused_in_words(when: Any, why: str) -> None:
 
 def test_an_argument_that_send_does_not_have_is_told_like_any_other() -> None:
     with pytest.raises(TypeError, match="no argument 'dely'"):
-        schedule_headers({"dely": "1s"})  # type: ignore[typeddict-unknown-key]
+        schedule_headers({"dely": None})  # type: ignore[typeddict-unknown-key]
 
 
 def test_a_delayed_record_goes_to_the_companion_and_keeps_its_own_headers() -> None:
