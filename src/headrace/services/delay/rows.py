@@ -32,6 +32,7 @@ Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int
 
 # What a row weighs in memory beside its key, value and headers.
 _ROW_BYTES = 200
+_HEADER_BYTES = 100
 
 
 def row_of(record: RecordFields, schedule: Schedule) -> Row:
@@ -43,14 +44,17 @@ def row_of(record: RecordFields, schedule: Schedule) -> Row:
 
 def weight_of(kept: Kept) -> int:
     """About how many bytes it takes, for bounds."""
+    key, value, headers = kept[:3]
     size = _ROW_BYTES
-    if kept[0] is not None:
-        size += len(kept[0])
-    if kept[1] is not None:
-        size += len(kept[1])
-    if kept[2] is not None:
-        for name, value in kept[2]:
-            size += 100 + len(name) + (len(value) if value is not None else 0)
+    if key:
+        size += len(key)
+    if value:
+        size += len(value)
+    if headers:
+        for name, content in headers:
+            size += _HEADER_BYTES + len(name)
+            if content:
+                size += len(content)
     return size
 
 
@@ -61,13 +65,13 @@ def deliveries(rows: Iterable[Row], topic: str, partition: int) -> list[Delivery
     made: list[Delivery] = []
     for due_ms, offset, (key, value, kept_headers, asked, _, id_, _) in rows:
         due = b"%d" % due_ms
-        headers = [(due_at, due), (source_name, source % offset)]
-        if kept_headers is not None:
-            headers = kept_headers + headers  # type: ignore[assignment]
+        added = (due_at, due), (source_name, source % offset)
+        headers: list[tuple[str, bytes | None]] = (
+            [*kept_headers, *added] if kept_headers else [*added]
+        )
         if id_ is not None:
             headers.append((names.MESSAGE_ID, b"%b@%b" % (id_.encode(), due)))
-        target = partition if asked is None else asked
-        made.append((key, value, headers, target, due_ms, offset))  # type: ignore[arg-type]
+        made.append((key, value, headers, partition if asked is None else asked, due_ms, offset))
     return made
 
 

@@ -256,13 +256,15 @@ class Timeline:
         held = self._held
         newest_ms = self._newest_ms
         start = self._position
+        committed, most = self.progress.position, self.limits.settlement_records
         while held:
             record = held[0]
             offset = record[0]
             if offset >= self._position:
-                if offset >= self.progress.position:
-                    self._end_of_reading_again(offset)
-                    if self.overlay.must >= self.limits.settlement_records:
+                if offset >= committed:
+                    if self._reading_again:
+                        self._end_of_reading_again(offset)
+                    if self.overlay.must >= most:
                         break
                 elif len(self.overlay.rows) >= self.limits.overlay_records:
                     self._absorb(position=self._position)
@@ -282,7 +284,11 @@ class Timeline:
         instruction = read_instruction(record)
         again = record[0] < self.progress.position
         if type(instruction) is Schedule:
-            return self._take_schedule(row_of(record, instruction), now_ms, again)
+            row = row_of(record, instruction)
+            if row[0] > self.progress.watermark[0] and instruction.id is None:  # nearly all records
+                self.overlay.add(row, late=False)
+                return True
+            return self._take_schedule(row, now_ms, again)
         if type(instruction) is Cancel:
             watermark = self.progress.watermark
             self.overlay.cancel(record, instruction.id, self.pending, watermark, told=again)
