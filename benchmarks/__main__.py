@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from . import (
+    app_handlers,
     big_start,
     compaction,
     connections_idle,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "compaction": compaction.BENCHMARK,
     "big_start": big_start.BENCHMARK,
     "delay_messages": delay_messages.BENCHMARK,
+    "app_handlers": app_handlers.BENCHMARK,
 }
 
 

@@ -18,12 +18,15 @@ from rich.table import Table
 
 APACHE, HEADRACE = "apache", "headrace"
 ROCKETMQ, NATS, APACHE_SERVICE = "rocketmq", "nats", "service-on-apache"
+PLAIN_LOOP, FASTSTREAM = "plain-loop", "faststream"
 TITLES = {
     APACHE: "Apache Kafka 4.3.1",
     HEADRACE: "Headrace",
     ROCKETMQ: "RocketMQ 5.4.0",
     NATS: "NATS 2.15.2",
     APACHE_SERVICE: "our service on Apache Kafka 4.3.1",
+    PLAIN_LOOP: "a plain confluent-kafka loop",
+    FASTSTREAM: "FastStream",
 }
 Samples = dict[str, list[float]]  # by the row's key
 
