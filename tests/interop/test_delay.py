@@ -25,6 +25,8 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SEED = int(os.environ.get("SEED", "5"))
 CLIENTS = ("kcat", "java", "franz-go", "kafkajs", "confluent-kafka", "aiokafka", "kafka-python")
 DELAY_MS = 300
+# One death of the broker in three rounds: Apache Kafka needs ten seconds to come back from it.
+DECK = ("service killed", "both killed", "store lost")
 TARGETS = ("headrace", "apache")
 
 
@@ -94,37 +96,26 @@ def test_what_makes_no_sense_is_set_aside_and_stops_nothing(
     assert all(one.text(headers.REJECTED_REASON) for one in aside)
 
 
-def test_two_instances_share_a_crowd(node: Node, tmp_path: Path) -> None:
-    with Delays(node, tmp_path, "crowded", instances=2) as delays:
-        delays.crowd(SEED, count=20_000, within_ms=5_000)
-        verdict = delays.end()
-    right(verdict)
-    assert verdict.delivered == 20_000
-
-
 @pytest.mark.timeout(120 + 40 * ROUNDS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_deaths_lose_and_double_nothing(target: str, tmp_path: Path) -> None:
     with make_node(target, tmp_path / "node") as node:
-        survived = run_rounds(node, tmp_path, ROUNDS, SEED)
+        survived = run_rounds(node, tmp_path, ROUNDS, SEED, deck=DECK)
     right(survived.verdict)
     assert survived.verdict.delivered > 50 * ROUNDS
 
 
-def test_an_instance_that_sleeps_past_its_session_wakes_up_harmless(
+def test_an_instance_sleeps_past_its_session_while_the_other_loses_its_store(
     node: Node, tmp_path: Path
 ) -> None:
+    """What the sleeper held is delivered by the other one; waking up, it doubles nothing."""
     with Delays(node, tmp_path, "sleepy", instances=2) as delays:
+        delays.crowd(SEED, count=20_000, within_ms=12_000)
         delays.racers(SEED, rate=300)
         delays.run_for(2)
-        delays.happen("service halted", delays.instances[-1])
-        delays.run_for(2)
-        right(delays.end())
-
-
-def test_a_lost_store_is_built_again(node: Node, tmp_path: Path) -> None:
-    with Delays(node, tmp_path, "robbed", instances=1) as delays:
-        delays.crowd(SEED, count=10_000, within_ms=6_000)
-        delays.run_for(2)
         delays.happen("store lost", delays.instances[0])
-        right(delays.end())
+        delays.happen("service halted", delays.instances[-1])
+        delays.run_for(1)
+        verdict = delays.end()
+    right(verdict)
+    assert verdict.delivered > 20_000
