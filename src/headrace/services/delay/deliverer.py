@@ -172,12 +172,8 @@ class Deliverer:
         self._insist(lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S))
         self._insist(lambda: producer.commit_transaction(PATIENCE_S))
 
-    def abort(self) -> None:
-        """Of a transaction that this side does not want any more."""
-        self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
-
     def close(self) -> None:
-        """Without a word to the cluster; `commit` or `abort` came before."""
+        """Without a word to the cluster: no transaction is open, or it is lost."""
         self._producer.purge()
         del self._produce, self._producer  # its threads end with it
 

@@ -13,7 +13,14 @@ from concurrent.futures import Future
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from headrace.client.connection import Connection, made, program_settings
@@ -48,6 +55,7 @@ class FarReader:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 2,
                 **RECONNECT,
@@ -67,10 +75,12 @@ class FarReader:
             return None
         messages = self._consumer.consume(RECORDS_PER_CALL, 0) if self._ends else []
         for message in messages:
-            key = message.key()
-            if message.error() is None and key is not None:
+            key, error = message.key(), message.error()
+            if error is not None:
+                self._reached(message, error)
+            elif key is not None:
                 self._keep(key, message.value(), message.headers())  # type: ignore[arg-type]
-        if not self._is_read():
+        if self._ends:
             return None
         self._consumer.close()
         return {place: list(rows.values()) for place, rows in self._live.items()}
@@ -106,12 +116,14 @@ class FarReader:
         else:
             rows[key] = (key, value, headers or [])
 
-    def _is_read(self) -> bool:
+    def _reached(self, message: Message, error: KafkaError) -> None:
+        """The end of what is committed; more may follow below the end that is waited for."""
         assert self._ends is not None
-        if not self._ends:
-            return True
-        at = self._consumer.position([TopicPartition(FAR, p) for p in self._ends])
-        return all(each.offset >= self._ends[each.partition] for each in at)
+        partition, offset = message.partition(), message.offset()
+        if error.code() != KafkaError._PARTITION_EOF or partition is None or offset is None:
+            return
+        if offset >= self._ends.get(partition, 0):
+            self._ends.pop(partition, None)
 
 
 class Trimming:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, time_ns
 
@@ -30,6 +30,7 @@ from headrace.services.delay.far import FarReader, Trimming
 from headrace.services.delay.intake import Member, Place, Reader
 from headrace.services.delay.leaving import leave
 from headrace.services.delay.metrics import Counters
+from headrace.services.delay.owned import Owned, flows, listed, status_of
 from headrace.services.delay.progress import Progress, from_commit, to_metadata
 from headrace.services.delay.rebuilding import Answer, Fencing, Questions
 from headrace.services.delay.settlement import Settlement
@@ -63,20 +64,6 @@ LEAVE_WITHIN_S = 1.5
 
 def system_clock() -> int:
     return time_ns() // 1_000_000
-
-
-@dataclass(slots=True)
-class Owned:
-    """One partition that the group has given us."""
-
-    place: Place
-    questions: Questions | None  # None: answered
-    answer: Answer | None = None
-    timeline: Timeline | None = None
-    loads_far: bool = False
-    ready_at: int = 0
-    problem: str | None = None
-    refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until it is settled
 
 
 class DelayService:
@@ -142,7 +129,7 @@ class DelayService:
             self._started_ms,
             now_ms,
             self.counters,
-            [_status(owned, now_ms) for owned in list(self._owned.values())],
+            [status_of(owned) for owned in list(self._owned.values())],
             self.problem or self._topics.problem,
         )
 
@@ -161,6 +148,10 @@ class DelayService:
         try:
             while not self._stopping.is_set():
                 self._turn()
+        except Exception:
+            self.problem = "it has ended with an error, see the log"
+            log.exception("the delay service ends")
+            raise
         finally:
             self._close()
 
@@ -226,13 +217,13 @@ class DelayService:
     # ---- what the group gives and takes
 
     def _given(self, places: list[Place]) -> None:
-        log.info("given: %s", _listed(places))
+        log.info("given: %s", listed(places))
         self._coverage.look_soon()
         for place in places:
             self._start_again(place)
 
     def _taken(self, places: list[Place]) -> None:
-        log.info("taken away: %s", _listed(places))
+        log.info("taken away: %s", listed(places))
         for place in places:
             self._owned.pop(place, None)
             self._reader.leave(place)
@@ -271,7 +262,7 @@ class DelayService:
     def _all_flow(self) -> bool:
         if not self._catalog.pairs:
             return True
-        return bool(self._owned) and all(map(_flows, self._owned.values()))
+        return bool(self._owned) and all(map(flows, self._owned.values()))
 
     def _begin(self, owned: Owned, answer: Answer) -> None:
         topic, partition = owned.place
@@ -323,7 +314,8 @@ class DelayService:
     def _load_far(self) -> None:
         waiting = {place for place, owned in self._owned.items() if owned.loads_far}
         if self._far is None:
-            if not waiting or any(owned.questions is not None for owned in self._owned.values()):
+            asked = [one.questions for one in self._owned.values() if one.questions is not None]
+            if not waiting or not all(questions.stuck() for questions in asked):
                 return
             self._far = FarReader(self.connection, waiting)
         found = self._far.read()
@@ -476,24 +468,3 @@ class DelayService:
             leave(replace(self.connection, timeout_s=LEAVE_WITHIN_S), self.group, self.instance)
         self._drop_deliverer()
         self.store.close()
-
-
-def _flows(owned: Owned) -> bool:
-    return owned.problem is not None or (owned.timeline is not None and owned.timeline.ready)
-
-
-def _status(owned: Owned, now_ms: int) -> queries.PartitionStatus:
-    topic, partition = owned.place
-    timeline = owned.timeline
-    if owned.problem is not None:
-        state = queries.WAITING
-    elif timeline is not None and timeline.ready:
-        state = queries.DELIVERING
-    else:
-        state = queries.REBUILDING
-    position = timeline.position if timeline is not None else 0
-    return queries.PartitionStatus(topic, partition, state, position, owned.ready_at, owned.problem)
-
-
-def _listed(places: Iterable[Place]) -> str:
-    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "nothing"

@@ -182,6 +182,7 @@ def test_a_restart_goes_on_where_it_was(broker, tmp_path):
     with serving(broker, tmp_path) as service:
         broker.move_clock(timedelta(hours=1))
         assert reader.values(1) == [b"after"]
+        wait_until(lambda: service.counters.settlements > 0)
         assert service.counters.delivered == 1
 
 
