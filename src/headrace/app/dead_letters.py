@@ -6,11 +6,14 @@ headers tell the story. A stack has at most 4 KiB: the end of it, where the erro
 
 from __future__ import annotations
 
+import os
 import traceback
+from types import TracebackType
 
 from headrace.app import headers as names
 from headrace.client.records import HeaderList
 
+OURS = os.path.dirname(__file__) + os.sep
 LONGEST_STACK = 4096
 LONGEST_MESSAGE = 1024
 
@@ -47,10 +50,19 @@ def _said(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str:
+    trace = from_the_handler_on(error)
     try:
-        return "".join(traceback.format_exception(error))
+        return "".join(traceback.format_exception(type(error), error, trace))
     except Exception:  # noqa: BLE001 - as above
-        return "".join(traceback.format_tb(error.__traceback__))
+        return "".join(traceback.format_tb(trace))
+
+
+def from_the_handler_on(error: BaseException) -> TracebackType | None:
+    """The traceback without the calls of the SDK that lead to the handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(OURS):
+        trace = trace.tb_next
+    return trace or error.__traceback__
 
 
 def cut_end(text: str, most: int) -> bytes:
