@@ -313,7 +313,7 @@ def _open(folder: Path) -> Rdict:
     try:
         from rocksdict import Rdict
     except ImportError as error:  # pragma: no cover
-        raise ImportError("delayed messages need more: pip install 'headrace[delay]'") from error
+        raise ImportError("delayed messages need rocksdict: pip install rocksdict") from error
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return Rdict(str(folder), _options())
