@@ -35,6 +35,7 @@ from headrace.coordination.group.classic_answers import (
     synced,
 )
 from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember, State
+from headrace.coordination.group.promised_ids import PromisedIds
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.shard import Decision, Later
 from headrace.environment import Now
@@ -58,7 +59,7 @@ FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 class ClassicGroups:
     """The decisions about classic groups; `groups` is shared with whoever keeps other kinds."""
 
-    __slots__ = ("groups", "deadlines", "settled", "_settings", "_new_id")
+    __slots__ = ("groups", "deadlines", "settled", "_settings", "_new_id", "_promised")
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class ClassicGroups:
         self.settled = settled
         self._settings = settings
         self._new_id = new_id
+        self._promised = PromisedIds(deadlines)
 
     # --- JoinGroup
 
@@ -84,7 +86,7 @@ class ClassicGroups:
             if member_id != UNKNOWN:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             group = ClassicGroup(request.group_id, now.wall_ms)
-        if not self._has_room_for(group, member_id):
+        if not group.has_room_for(member_id, self._settings().max_size):
             group.remove(member_id)
             return Decision(
                 response=JoinGroupResponse(
@@ -100,17 +102,9 @@ class ClassicGroups:
         if member_id in group.pending:
             if request.group_instance_id is not None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            self._promised.used((SESSION, group.id, member_id))
             return self._add(group, member_id, request, protocols, client, now)
         return self._join_again(group, request, protocols, client, now)
-
-    def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
-        most = self._settings().max_size
-        if group.state is State.EMPTY:
-            return True
-        member = group.members.get(member_id)
-        if group.state is State.PREPARING_REBALANCE:
-            return (member is not None and member.joining is not None) or group.joining < most
-        return member is not None or len(group.members) < most
 
     def _join_new(
         self,
@@ -128,7 +122,8 @@ class ClassicGroups:
                 return self._join_restarted(group, known, new_id, request, protocols, client, now)
         elif client.version >= FIRST_VERSION_WITH_REQUIRED_ID:
             group.pending.add(new_id)
-            self._expect(group.id, new_id, request.session_timeout_ms, now)
+            until_ms = now.monotonic_ms + request.session_timeout_ms
+            self._promised.add((SESSION, group.id, new_id), until_ms, now.monotonic_ms)
             return Decision(
                 response=JoinGroupResponse(
                     member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED

@@ -168,6 +168,15 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
+    def has_room_for(self, member_id: str, most: int) -> bool:
+        """`most` members, or in a rebalance as many that have come to it."""
+        if self.state is State.EMPTY:
+            return True
+        member = self.members.get(member_id)
+        if self.state is State.PREPARING_REBALANCE:
+            return (member is not None and member.joining is not None) or self.joining < most
+        return member is not None or len(self.members) < most
+
     @property
     def all_have_joined(self) -> bool:
         return self.joining == len(self.members) and not self.pending
