@@ -161,3 +161,30 @@ def test_pages_of_two_instances_become_one(tmp_path: Path) -> None:
     assert seen == sorted([*range(2, 20, 2), *range(1, 8, 2)])
     one.store.close()
     other.store.close()
+
+
+def test_a_rare_key_is_found_over_pages_that_are_short(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.services.delay.listing.SCANNED_PER_PAGE", 3)
+    often = [(n, n, None, b"often") for n in range(1, 20)]
+    instance.hold("a", 0, *often, (20, 20, None, b"rare"))
+    instance.hold("b", 0, (5, 1, None, b"rare"), (30, 2, None, b"rare"))
+    seen: list[int] = []
+    after: Cursor | None = None
+    while True:
+        page = instance.queries.pending(Search(key=b"rare", after=after))
+        seen += [row["due_ms"] for row in page["rows"]]
+        if page["next"] is None:
+            break
+        after = Cursor.parse(page["next"])
+    assert seen == [5, 20, 30]
+
+
+def test_an_instance_that_has_not_looked_further_holds_the_others_back() -> None:
+    def page(dues: list[int], next: str | None) -> dict[str, Any]:
+        rows = [{"due_ms": due, "topic": "t", "partition": 0, "offset": due} for due in dues]
+        return {"rows": rows, "next": next, "now_ms": 0, "complete": 1}
+
+    both = together([page([1], "5/t/0/5"), page([2, 9], None)], 10, expected=2)
+    assert ([row["due_ms"] for row in both.rows], both.next) == ([1, 2], "5/t/0/5")
