@@ -61,7 +61,10 @@ def recognize(heads: Heads, version: int, frame: memoryview) -> tuple[Found, mem
     try:
         size, at = frame[end], end + 1
         if size > 127:
-            size, at = more_uvarint(frame, at, size)
+            if frame[at] < 128:  # up to 16 KiB, without a call
+                size, at = size - 128 + (frame[at] << 7), at + 1
+            else:
+                size, at = more_uvarint(frame, at, size)
     except (MalformedMessage, *BROKEN):
         return None
     tags_at = at + size - 1

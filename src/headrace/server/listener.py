@@ -24,6 +24,9 @@ LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS = 1_000  # or until somebody leaves
 # of 1 MiB took 0.42 processor seconds per GB with this buffer and 0.75 with the system's own tuning
 # (4 MiB). Over a network the tuning is right, since it follows the round trip.
 SEND_BUFFER_ON_LOOPBACK = 256 * 1024
+# And large requests should arrive whole: batches of 256 KiB took 0.78 processor seconds per GB with
+# this one and 1.33 with Kafka's default of 100 KiB, which hands them over in three pieces.
+RECEIVE_BUFFER_ON_LOOPBACK = 1024 * 1024
 CHOOSE = -1
 
 
@@ -40,13 +43,14 @@ class Buffers:
     receive_bytes: int = CHOOSE
 
     def apply(self, sock: socket.socket, host: str) -> None:
-        send_bytes = self.send_bytes
-        if send_bytes == CHOOSE and (host.startswith("127.") or host == "::1"):
-            send_bytes = SEND_BUFFER_ON_LOOPBACK
+        send_bytes, receive_bytes = self.send_bytes, self.receive_bytes
+        if host.startswith("127.") or host == "::1":
+            send_bytes = SEND_BUFFER_ON_LOOPBACK if send_bytes == CHOOSE else send_bytes
+            receive_bytes = RECEIVE_BUFFER_ON_LOOPBACK if receive_bytes == CHOOSE else receive_bytes
         if send_bytes != CHOOSE:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-        if self.receive_bytes != CHOOSE:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_bytes)
+        if receive_bytes != CHOOSE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
 
 
 class Listener:

@@ -57,7 +57,8 @@ _SOCKETS = (
         "SO_SNDBUF of client connections; -1 takes what was measured to be best on loopback and "
         "leaves it to the operating system elsewhere."),
     integer("socket.receive.buffer.bytes", 100 * 1024, None,
-        "SO_RCVBUF of client connections; -1 leaves it to the operating system."),
+        "SO_RCVBUF of client connections; -1 takes what was measured to be best on loopback and "
+        "leaves it to the operating system elsewhere."),
     integer("socket.listen.backlog.size", 50, at_least(1),
         "Connections that may wait to be accepted."),
 )
