@@ -22,6 +22,7 @@ from headrace.services.delay.rows import (
     long_keys,
     next_run,
     run_of,
+    weight_of,
 )
 from headrace.services.delay.settlement import FarRecord, Rejection, Settlement
 
@@ -209,6 +210,7 @@ def _far(
     if len(keys) == limit:
         target = keys[-1][1] + 1
     records = []
+    room = state.limits.settlement_bytes
     for key in keys:
         row = moved.get(key[1])
         if row is None and key > watermark and key not in state.overlay.dropped:
@@ -216,6 +218,9 @@ def _far(
             assert row is not None, "a long row is there until it is done or dropped"
         if row is not None:
             records.append(far_records.write(state.topic, state.partition, row))
+            room -= weight_of(row[2])
+            if room <= 0:
+                return key[1] + 1, records
     return target, records
 
 
