@@ -49,6 +49,12 @@ TRIM_EVERY_S = 60.0
 CALL_S = 10.0
 LOOK_AGAIN_S = 0.2
 
+OF_THE_CLASSIC_PROTOCOL = (
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+)
+
 T = TypeVar("T")
 Place = tuple[str, int]
 
@@ -84,13 +90,14 @@ class Intake:
                 "enable.partition.eof": True,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": 1_000,  # a rebalance is heard of by the next heartbeat
                 "allow.auto.create.topics": False,
                 # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
                 "fetch.wait.max.ms": 100,
             },
         )
         if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
-            for name in ("partition.assignment.strategy", "session.timeout.ms"):
+            for name in OF_THE_CLASSIC_PROTOCOL:
                 self._conf.pop(name, None)
         self.consumer = made(lambda: confluent_kafka.Consumer(self._conf | {"on_commit": _hear}))
         self._retries: confluent_kafka.Consumer | None = None

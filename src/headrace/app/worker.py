@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.app.delaying import Delaying
+from headrace.app.flow import Ended
 from headrace.app.intake import Intake
 from headrace.app.names import retry_topic
 from headrace.app.slots import LoopSlots, ThreadSlots
@@ -25,7 +26,7 @@ from headrace.app.subscription import Subscription
 from headrace.app.timers import Timers
 from headrace.app.topics import AppTopics
 from headrace.app.watchdog import Watchdog
-from headrace.app.work import Ended, Work
+from headrace.app.work import Work
 from headrace.client.errors import ClientError
 from headrace.client.records import Outgoing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.blocked_keys import BlockedKeys
@@ -50,6 +50,7 @@ def test_it_is_full_at_its_bound() -> None:
     assert blocked.full
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_each_key_is_handled_in_its_original_order_whatever_fails(data: st.DataObject) -> None:
     blocked: BlockedKeys[Copy] = BlockedKeys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.lanes import Lanes, OrderBy, Run
@@ -50,6 +50,7 @@ def test_what_waits_behind_a_failure_can_be_taken_elsewhere() -> None:
     assert lanes.waiting == 1
 
 
+@settings(max_examples=40)
 @given(st.data(), st.sampled_from(["key", "partition", None]))
 def test_nothing_overtakes_within_its_lane_and_nothing_is_lost(
     data: st.DataObject, order_by: OrderBy
