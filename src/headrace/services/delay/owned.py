@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from headrace.services.delay import queries
 from headrace.services.delay.intake import Place
-from headrace.services.delay.rebuilding import Answer, Questions
 from headrace.services.delay.timeline import Timeline
 
 
@@ -16,8 +15,7 @@ class Owned:
     """One partition that the group has given us."""
 
     place: Place
-    questions: Questions | None  # None: answered
-    answer: Answer | None = None
+    asked: bool = True  # what is committed is not known yet
     timeline: Timeline | None = None
     loads_far: bool = False
     ready_at: int = 0

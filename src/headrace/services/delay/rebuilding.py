@@ -1,46 +1,40 @@
-"""The questions about a partition that the group has given us, before its timeline can begin.
+"""The questions about partitions that the group has given us, before their timelines can begin.
 
 What is committed (asked for with require-stable: an open transaction of a former owner is waited
-for), where its log begins and ends, and which topic it is. Nothing here waits: `answer` looks at
-the futures. A transaction that stays open is ended by fencing its producer, in a thread of its own.
+for), where the log begins and ends, and which topic it is. All partitions in question are asked for
+together, in a thread, so the loop never waits. Spoken with our own codecs: librdkafka 2.16 was seen
+to end the process (an assertion, a segmentation fault) when such answers fail.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
-from concurrent.futures import Future
+from collections import defaultdict
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec
-
-from headrace.client.connection import Connection
-from headrace.client.errors import ClientError, kafka_error
-from headrace.client.transactional_ids import TransactionalIds
-from headrace.contract import delay_topics
+from headrace.client.connection import Connection, addresses
+from headrace.client.errors import ClientError
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import find_coordinator, list_offsets, metadata, offset_fetch
+from headrace.protocol.uuids import to_text
+from headrace.services.delay.fencing import STUCK_AFTER_S
 from headrace.services.delay.intake import Place
 
 log = logging.getLogger("headrace.delay")
 
 ASK_AGAIN_S = 0.05
-ANSWER_WITHIN_S = 10.0
-# A transaction of ours takes milliseconds; one that is open for longer has lost its owner.
-STUCK_AFTER_S = 0.5
-FENCE_AGAIN_S = 2.0
+GROUP_KEY = 0  # FindCoordinator's type
+FIRST_FIND_WITH_MANY = 4
+FIRST_FETCH_OF_MANY = 8
+FIRST_FETCH_WITH_IDS = 10
+EARLIEST, LATEST = -2, -1
+READ_COMMITTED = 1
+CLIENT = -1  # ListOffsets' replica id
 
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+Address = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -52,127 +46,171 @@ class Answer:
     topic_id: str
 
 
-class Questions:
-    """For one partition; `answer` is None as long as it is not known."""
+@dataclass(slots=True)
+class _Wanted:
+    number: int  # of the question: a partition may come and go
+    unstable_since: float | None = None
 
-    def __init__(self, admin: AdminClient, group: str, place: Place) -> None:
-        self.place = place
-        self.unstable_since: float | None = None
-        self._admin = admin
+
+class Inquiry:
+    """`want` some partitions, then look at `answers` now and then."""
+
+    def __init__(self, connection: Connection, group: str) -> None:
+        self._connection = connection
         self._group = group
-        self._futures: list[Future[Any]] = []
+        self._wanted: dict[Place, _Wanted] = {}
+        self._count = 0
+        self._round: _Round | None = None
         self._ask_at = 0.0
-        self._asked_at = 0.0
 
-    def answer(self) -> Answer | None:
+    def want(self, place: Place) -> None:
+        self._count += 1
+        self._wanted[place] = _Wanted(self._count)
+
+    def forget(self, place: Place) -> None:
+        self._wanted.pop(place, None)
+
+    def stuck(self) -> list[Place]:
+        """Those whose commit is held back by a transaction that stays open."""
         now = monotonic()
-        if not self._futures:
-            if now >= self._ask_at:
-                self._ask()
-                self._asked_at = now
-            return None
-        if not all(future.done() for future in self._futures):
-            if now - self._asked_at > ANSWER_WITHIN_S:
-                self._again()
-            return None
-        try:
-            return self._read([future.result() for future in self._futures])
-        except KafkaException as failure:
-            self._not_yet(kafka_error(failure))
-            return None
-
-    def stuck(self) -> bool:
-        since = self.unstable_since
-        return since is not None and monotonic() - since > STUCK_AFTER_S
-
-    def _ask(self) -> None:
-        place = TopicPartition(*self.place)
-        admin, within = self._admin, ANSWER_WITHIN_S
-        committed = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group, [place])],
-            require_stable=True,
-            request_timeout=within,
-        )
-        stable = IsolationLevel.READ_COMMITTED
-        self._futures = [
-            *committed.values(),
-            *admin.list_offsets({place: _EARLIEST}, request_timeout=within).values(),
-            *admin.list_offsets(
-                {place: _LATEST}, isolation_level=stable, request_timeout=within
-            ).values(),
-            *admin.describe_topics(
-                TopicCollection([self.place[0]]), request_timeout=within
-            ).values(),
+        return [
+            place
+            for place, wanted in self._wanted.items()
+            if wanted.unstable_since is not None and now - wanted.unstable_since > STUCK_AFTER_S
         ]
 
-    def _read(self, results: list[Any]) -> Answer | None:
-        committed, start, end, topic = results
-        (found,) = committed.topic_partitions
-        if found.error is not None:
-            self._not_yet(found.error)
-            return None
-        return Answer(
-            found.offset if found.offset >= 0 else None,
-            found.metadata,
-            start.offset,
-            end.offset,
-            str(topic.topic_id),
-        )
-
-    def _not_yet(self, error: KafkaError) -> None:
-        if error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
-            self.unstable_since = self.unstable_since or monotonic()
-        else:
-            log.info("%s-%d: %s; asking again", *self.place, error.str())
-        self._again()
-
-    def _again(self) -> None:
-        self._futures = []
+    def answers(self) -> dict[Place, Answer]:
+        """What has become known since; never waits."""
+        if self._round is None:
+            if self._wanted and monotonic() >= self._ask_at:
+                asked = {place: wanted.number for place, wanted in self._wanted.items()}
+                self._round = _Round(self._connection, self._group, asked)
+            return {}
+        if self._round.is_alive():
+            return {}
+        done, self._round = self._round, None
         self._ask_at = monotonic() + ASK_AGAIN_S
+        known = {}
+        for place, number in done.asked.items():
+            wanted = self._wanted.get(place)
+            if wanted is None or wanted.number != number:
+                self._ask_at = 0.0
+            elif place in done.answers:
+                known[place] = done.answers[place]
+                del self._wanted[place]
+            elif place in done.unstable:
+                wanted.unstable_since = wanted.unstable_since or monotonic()
+        return known
 
 
-class Fencing:
-    """Ends transactions that hold back partitions of ours: of instances that are gone or asleep."""
+class _Round(threading.Thread):
+    """One round of questions for some partitions."""
 
-    def __init__(self, connection: Connection, group: str, own: str) -> None:
+    def __init__(self, connection: Connection, group: str, asked: dict[Place, int]) -> None:
+        super().__init__(name="headrace-delay-inquiry", daemon=True)
+        self.asked = asked
+        self.answers: dict[Place, Answer] = {}
+        self.unstable: set[Place] = set()
         self._connection = connection
-        self._prefix = f"{group}-"
-        self._own = own
-        self._again_at = 0.0
-        self._thread: threading.Thread | None = None
+        self._group = group
+        self._ids: dict[str, bytes] = {}
+        self._leaders: dict[Place, Address] = {}
+        self.start()
 
-    def fence(self, places: Iterable[Place]) -> None:
-        now = monotonic()
-        if now < self._again_at or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._again_at = now + FENCE_AGAIN_S
-        self._thread = threading.Thread(
-            target=self._run, args=(list(places),), name="headrace-delay-fencing", daemon=True
-        )
-        self._thread.start()
-
-    def _run(self, places: list[Place]) -> None:
+    def run(self) -> None:
         try:
-            self._fence(places)
+            with self._any_broker() as wire:
+                self._find_topics(wire)
+                coordinator = self._find_coordinator(wire)
+            with Wire(self._connection, coordinator) as wire:
+                committed = self._fetch(wire)
+            starts, ends = self._ends(EARLIEST), self._ends(LATEST)
         except ClientError as failure:
-            log.warning("an open transaction of another instance cannot be ended: %s", failure)
+            log.info("asking about partitions: %s", failure)
+            return
+        for place, (offset, said) in committed.items():
+            if place in starts and place in ends:
+                topic_id = to_text(self._ids[place[0]])
+                self.answers[place] = Answer(offset, said, starts[place], ends[place], topic_id)
 
-    def _fence(self, places: list[Place]) -> None:
-        held = set()
-        for companion, partition in places:
-            target = delay_topics.target_of(companion)
-            held |= {
-                (target, partition),
-                (delay_topics.rejected_of(target), partition),
-                (delay_topics.outcomes_of(target), partition),
-            }
-        ids = TransactionalIds(self._connection)
-        for found in ids.all(["Ongoing"], longer_than_ms=int(STUCK_AFTER_S * 1000)):
-            name = found.transactional_id
-            if not name.startswith(self._prefix) or name == self._own:
+    def _any_broker(self) -> Wire:
+        *others, last = addresses(self._connection.bootstrap)
+        for address in others:
+            try:
+                return Wire(self._connection, address)
+            except ClientError:
                 continue
-            written = set(ids.describe(name).partitions)
-            # Offsets alone may be those of our partitions.
-            if written & held or all(topic == "__consumer_offsets" for topic, _ in written):
-                log.warning("the transaction of %s is open for long: its producer is fenced", name)
-                ids.abort(name)
+        return Wire(self._connection, last)
+
+    def _find_topics(self, wire: Wire) -> None:
+        topics = [metadata.MetadataRequestTopic(name=name) for name in {t for t, _ in self.asked}]
+        found = wire.ask(metadata, metadata.MetadataRequest(topics, False))
+        brokers = {each.node_id: (each.host, each.port) for each in found.brokers}
+        for topic in found.topics:
+            self._ids[topic.name] = topic.topic_id
+            for each in topic.partitions:
+                if each.leader_id in brokers:
+                    self._leaders[topic.name, each.partition_index] = brokers[each.leader_id]
+
+    def _find_coordinator(self, wire: Wire) -> Address:
+        request = find_coordinator.FindCoordinatorRequest(self._group, GROUP_KEY, [self._group])
+        many = wire.version_of(find_coordinator) >= FIRST_FIND_WITH_MANY
+        answer = wire.ask(find_coordinator, request)
+        found = answer.coordinators[0] if many else answer
+        require_no_error(found.error_code)
+        return found.host, found.port
+
+    def _fetch(self, wire: Wire) -> dict[Place, tuple[int | None, str | None]]:
+        version = wire.version_of(offset_fetch)
+        if version < FIRST_FETCH_OF_MANY:
+            raise ClientError(
+                "This cluster is too old: the delay service needs Kafka 3.0 or newer."
+            )
+        partitions: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in self.asked:
+            if topic in self._ids:
+                partitions[topic].append(partition)
+        topics = [
+            offset_fetch.OffsetFetchRequestTopics(name, self._ids[name], numbers)
+            for name, numbers in partitions.items()
+        ]
+        group = offset_fetch.OffsetFetchRequestGroup(self._group, topics=topics)
+        answer = wire.ask(
+            offset_fetch, offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
+        )
+        (found,) = answer.groups
+        require_no_error(found.error_code)
+        names = {id_: name for name, id_ in self._ids.items()}
+        committed: dict[Place, tuple[int | None, str | None]] = {}
+        for topic in found.topics:
+            name = names[topic.topic_id] if version >= FIRST_FETCH_WITH_IDS else topic.name
+            for each in topic.partitions:
+                place = (name, each.partition_index)
+                if each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    self.unstable.add(place)
+                elif each.error_code == ErrorCode.NONE:
+                    offset = each.committed_offset
+                    committed[place] = (offset if offset >= 0 else None), each.metadata
+        return committed
+
+    def _ends(self, which: int) -> dict[Place, int]:
+        by_leader: dict[Address, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for place in self.asked:
+            if place in self._leaders:
+                by_leader[self._leaders[place]][place[0]].append(place[1])
+        found = {}
+        for address, partitions in by_leader.items():
+            topics = [
+                list_offsets.ListOffsetsTopic(
+                    topic, [list_offsets.ListOffsetsPartition(p, -1, which) for p in numbers]
+                )
+                for topic, numbers in partitions.items()
+            ]
+            request = list_offsets.ListOffsetsRequest(CLIENT, READ_COMMITTED, topics)
+            with Wire(self._connection, address) as wire:
+                answer = wire.ask(list_offsets, request)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code == ErrorCode.NONE:
+                        found[topic.name, each.partition_index] = each.offset
+        return found

@@ -27,12 +27,13 @@ from headrace.services.delay import queries, writing
 from headrace.services.delay.coverage import Coverage
 from headrace.services.delay.deliverer import Aborted, Deliverer, Lost, Refused
 from headrace.services.delay.far import FarReader, Trimming
+from headrace.services.delay.fencing import Fencing
 from headrace.services.delay.intake import Member, Place, Reader
 from headrace.services.delay.leaving import leave
 from headrace.services.delay.metrics import Counters
 from headrace.services.delay.owned import Owned, flows, listed, status_of
 from headrace.services.delay.progress import Progress, from_commit, to_metadata
-from headrace.services.delay.rebuilding import Answer, Fencing, Questions
+from headrace.services.delay.rebuilding import Answer, Inquiry
 from headrace.services.delay.settlement import Settlement
 from headrace.services.delay.store import Store
 from headrace.services.delay.timeline import Limits, Timeline, resume
@@ -104,6 +105,7 @@ class DelayService:
         self._reader: Reader
         self._fencing = Fencing(self.connection, group, self.transactional_id)
         self._trimming = Trimming(self._admin)
+        self._inquiry = Inquiry(self.connection, group)
         self._coverage = Coverage(self._admin, group)
         self._far: FarReader | None = None
         self._catalog = Catalog()
@@ -226,6 +228,7 @@ class DelayService:
         log.info("taken away: %s", listed(places))
         for place in places:
             self._owned.pop(place, None)
+            self._inquiry.forget(place)
             self._reader.leave(place)
             self.store.release(*place)
 
@@ -234,8 +237,8 @@ class DelayService:
         self._reader.leave(place)
         before = self._owned.get(place)
         refused = before.refused if before is not None else {}
-        questions = Questions(self._admin, self.group, place)
-        self._owned[place] = Owned(place, questions, refused=refused)
+        self._owned[place] = Owned(place, refused=refused)
+        self._inquiry.want(place)
 
     def _start_all_again(self) -> None:
         for place in list(self._owned):
@@ -244,15 +247,11 @@ class DelayService:
     # ---- partitions that are not complete yet
 
     def _rebuild(self) -> None:
-        stuck = []
-        for owned in list(self._owned.values()):
-            if owned.questions is None:
-                continue
-            answer = owned.questions.answer()
-            if answer is not None:
+        for place, answer in self._inquiry.answers().items():
+            owned = self._owned.get(place)
+            if owned is not None and owned.asked:
                 self._begin(owned, answer)
-            elif owned.questions.stuck():
-                stuck.append(owned.place)
+        stuck = self._inquiry.stuck()
         if stuck:
             self._fencing.fence(stuck)
         self._load_far()
@@ -278,8 +277,7 @@ class DelayService:
             except ValueError as fault:
                 owned.problem = f"the group {self.group} has a commit of somebody else: {fault}"
                 log.error("%s-%d: %s", topic, partition, owned.problem)
-        owned.questions = None
-        owned.answer = answer
+        owned.asked = False
         if owned.problem is not None:
             return
         identity = f"{answer.topic_id} {self.limits.far_after_ms}"  # topic ids are unique
@@ -314,8 +312,8 @@ class DelayService:
     def _load_far(self) -> None:
         waiting = {place for place, owned in self._owned.items() if owned.loads_far}
         if self._far is None:
-            asked = [one.questions for one in self._owned.values() if one.questions is not None]
-            if not waiting or not all(questions.stuck() for questions in asked):
+            stuck = self._inquiry.stuck()
+            if not waiting or any(o.asked and o.place not in stuck for o in self._owned.values()):
                 return
             self._far = FarReader(self.connection, waiting)
         found = self._far.read()
