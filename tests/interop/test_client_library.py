@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from headrace.client import (
     PollTooSlow,
     Producer,
     TopicPartition,
+    TransactionAborted,
 )
 from headrace.client.connection import Connection
 from headrace.client.wire import Wire
@@ -205,6 +207,30 @@ def test_an_exactly_once_copy_with_an_abort_in_the_middle(at: str) -> None:
     with Consumer(at, group=group) as reader:
         place = TopicPartition(source, 0)
         assert reader.committed([place]) == {place: 30}
+
+
+def test_an_exactly_once_copy_goes_on_when_its_broker_comes_back(tmp_path: Path) -> None:
+    """librdkafka's own default would hang here (docs/reliability.md)."""
+    with make_node("headrace", tmp_path / "node") as node:
+        source, target = new_topic(node.bootstrap, records=40), new_topic(node.bootstrap)
+        with (
+            Consumer(node.bootstrap, group="copies", topics=[source]) as consumer,
+            Producer(node.bootstrap, transactional_id="copies") as producer,
+        ):
+            copied = 0
+            while copied < 40:
+                batch = consumer.batch(4, timeout_s=5)
+                try:
+                    with producer.transaction(consumer=consumer):
+                        for record in batch:
+                            producer.send(target, record.value)
+                        if copied in (8, 20, 32):
+                            node.kill()
+                            node.start()
+                    copied += len(batch)
+                except TransactionAborted:
+                    continue  # the consumer goes back by itself
+        assert committed_values(node.bootstrap, target, 40) == [b"%d" % n for n in range(40)]
 
 
 def test_the_older_of_two_producers_with_one_id_is_fenced(at: str) -> None:
