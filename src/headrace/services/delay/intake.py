@@ -101,7 +101,8 @@ class Member:
         message = self._consumer.poll(0)
         if message is not None and message.error() is not None:
             error = message.error()
-            if error is not None and error.fatal():  # fenced by a namesake
+            # Fenced by a namesake; such a message says so by its code, and not by `fatal()`.
+            if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
                 raise Fenced(error.str())
 
     def metadata(self) -> Any:

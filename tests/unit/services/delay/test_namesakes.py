@@ -1,0 +1,50 @@
+"""Two processes under one instance name: the newer one takes over, the older one ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from headrace.client import Admin, Consumer, Producer
+from headrace.services.delay.intake import Fenced
+from headrace.services.delay.service import DelayService
+from headrace.testing import Broker
+
+PATIENCE_S = 30.0
+
+
+def test_the_older_of_two_namesakes_ends(tmp_path: Path) -> None:
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        admin = Admin(broker.bootstrap)
+        admin.topics.create("orders", partitions=1)
+        admin.delayed.enable("orders")
+        older = DelayService(broker.bootstrap, folder=tmp_path / "older", instance="same")
+        ends: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                older.run()
+            except Fenced as fenced:
+                ends.append(fenced)
+
+        first = threading.Thread(target=run)
+        first.start()
+        assert older.wait_until_started(PATIENCE_S)
+        newer = DelayService(broker.bootstrap, folder=tmp_path / "newer", instance="same")
+        second = threading.Thread(target=newer.run)
+        second.start()
+        try:
+            first.join(PATIENCE_S)
+            assert len(ends) == 1 and "group.instance.id" in str(ends[0])
+            with (
+                Producer(broker.bootstrap) as producer,
+                Consumer(broker.bootstrap, topics=["orders"], group="g") as consumer,
+            ):
+                producer.send_sync("orders", "v", delay="1ms")
+                record = consumer.poll(PATIENCE_S)
+            assert record is not None and record.value == b"v"
+        finally:
+            older.stop()
+            newer.stop()
+            first.join(PATIENCE_S)
+            second.join(PATIENCE_S)
