@@ -211,7 +211,11 @@ class App:
         if self._worker is not None:
             raise RuntimeError("The app is running already.")
         worker = Worker(self, loop)
-        worker.start()
+        try:
+            worker.start()
+        except BaseException:
+            worker.abandon()
+            raise
         self._worker = worker
         return worker
 

@@ -13,12 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
 
 from headrace.client.connection import Connection
 from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.client.delayed_topics import DelayedTopics
+from headrace.client.errors import ClientError
 
 log = logging.getLogger("headrace.app")
 
@@ -26,44 +28,65 @@ MODULE = "headrace.services.delay.main"
 # `headrace start` brings its own service when the first topic is registered; that takes a moment.
 PATIENCE_S = 8.0
 LOOK_EVERY_S = 0.2
-SHORTEST_WAIT_S = 0.5
-LONGEST_WAIT_S = 30.0
+CALM_S = 15.0
 
 
 class Delaying:
-    """`look` is called often, by one thread; it waits for nothing."""
-
-    def __init__(self, connection: Connection, *, mode: str, group: str) -> None:
+    def __init__(self, connection: Connection, *, mode: str) -> None:
         self._connection = connection
         self._mode = mode
-        self._group = group
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: str | None = None
-        self._start_at: float | None = None
-        self._wait_s = SHORTEST_WAIT_S
+        self._stopping = threading.Event()
+        self._watching: threading.Thread | None = None
 
     def enable(self, retry_topics: Iterable[str]) -> None:
         """Register these topics and see to it that somebody serves them."""
         registry = DelayedTopics(self._connection)
         for topic in retry_topics:
             registry.enable(topic)
-        if self._served_within(PATIENCE_S):
-            return
         if self._mode == "require":
-            raise NoDelayService(
-                f"Nobody serves delayed messages at {self._connection.bootstrap}, and the app says "
-                'delay="require": run `headrace delay serve`, or say delay="auto".'
+            self._require()
+        elif self._watching is None:
+            self._watching = threading.Thread(
+                target=self._watch, name="headrace-delaying", daemon=True
             )
-        log.warning("nobody serves delayed messages on this cluster; starting a delay service")
-        self._start()
+            self._watching.start()
 
-    def _served_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while not DelayInstances(self._connection).all():
+    def _require(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._is_served():
             if time.monotonic() > deadline:
-                return False
+                raise NoDelayService(
+                    f"Nobody serves delayed messages at {self._connection.bootstrap}, and the app "
+                    'says delay="require": run `headrace delay serve`, or say delay="auto".'
+                )
             time.sleep(LOOK_EVERY_S)
-        return True
+
+    def _is_served(self) -> bool:
+        return bool(DelayInstances(self._connection).all())
+
+    def _watch(self) -> None:
+        """Start the service when nobody has served for a while, and again when ours has ended."""
+        alone_since: float | None = time.monotonic()
+        while not self._stopping.wait(LOOK_EVERY_S if alone_since is not None else CALM_S):
+            if self._child is not None and self._child.poll() is not None:
+                log.warning("the delay service ended with %d", self._child.returncode)
+                self._close_pipe()
+                self._child = None
+            try:
+                served = self._is_served()
+            except ClientError as failure:
+                log.warning("who serves delayed messages is not known: %s", failure)
+                continue
+            now = time.monotonic()
+            if served:
+                alone_since = None
+            elif alone_since is None:
+                alone_since = now
+            elif now - alone_since > PATIENCE_S and self._child is None:
+                log.warning("nobody serves delayed messages on this cluster; starting a service")
+                self._start()
 
     def _start(self) -> None:
         self._folder = self._folder or tempfile.mkdtemp(prefix="headrace-delay-")
@@ -82,27 +105,15 @@ class Delaying:
             command, stdin=subprocess.PIPE, start_new_session=True, close_fds=True
         )
 
-    def look(self) -> None:
-        """Start the child again if it has ended, after a wait that doubles."""
-        if self._child is None:
-            if self._start_at is not None and time.monotonic() >= self._start_at:
-                self._start_at = None
-                self._start()
-            return
-        code = self._child.poll()
-        if code is not None:
-            self._close_pipe()
-            self._child = None
-            log.warning("the delay service ended with %d; again in %g s", code, self._wait_s)
-            self._start_at = time.monotonic() + self._wait_s
-            self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
-
     def _close_pipe(self) -> None:
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
 
     def close(self) -> None:
-        child, self._start_at = self._child, None
+        self._stopping.set()
+        if self._watching is not None:
+            self._watching.join(15)
+        child = self._child
         if child is not None:
             self._close_pipe()
             try:

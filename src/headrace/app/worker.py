@@ -55,7 +55,7 @@ class Worker:
         self._stopping = threading.Event()
         self._look_at = 0.0
         self._watchdog = Watchdog(self._loop)
-        self._delaying = Delaying(app.connection, mode=app.delay, group=app.group)
+        self._delaying = Delaying(app.connection, mode=app.delay)
         self._slots: list[LoopSlots | ThreadSlots] = []
         self.works: list[Work] = []
 
@@ -189,7 +189,6 @@ class Worker:
         """What is done once per turn beside reading; whether the next turn should come soon."""
         now_ms = self.app.clock()
         self._timers.run_due(now_ms)
-        self._delaying.look()
         self._look_for_topics()
         if self.intake.assigned_once:
             self.started.set()
@@ -223,6 +222,12 @@ class Worker:
             slots.forked = True
 
     # ---- the end
+
+    def abandon(self) -> None:
+        """It could not start: let go of what it has."""
+        self._delaying.close()
+        if self._own_loop and not self._loop.is_running():
+            self._loop.close()
 
     def stop(self) -> None:
         """Drain, commit, leave; then end the slots."""
