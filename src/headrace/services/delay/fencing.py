@@ -2,6 +2,10 @@
 
 In a thread of its own, because asking takes a while. Only transactions of our group's instances,
 open for longer than any of ours takes, and only if they may touch the partitions in question.
+
+Apache Kafka 4.3.1, killed while clients committed, was seen to leave offsets of a transaction that
+its coordinator knew nothing of (a hanging transaction, KIP-664): they would hold back the partition
+for ever. A marker ends it, when it was there twice, unchanged, while its producer had none open.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from time import monotonic
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
+from headrace.client.topics import Topics
 from headrace.client.transactional_ids import TransactionalIds
 from headrace.contract import delay_topics
+from headrace.protocol.java_hash import partition_for_group
 from headrace.services.delay.intake import Place
 
 log = logging.getLogger("headrace.delay")
@@ -22,6 +28,10 @@ log = logging.getLogger("headrace.delay")
 # A transaction of ours takes milliseconds; one that is open for longer has lost its owner.
 STUCK_AFTER_S = 0.5
 FENCE_AGAIN_S = 2.0
+FORGOTTEN_AFTER_S = 3.0
+OFFSETS_TOPIC = "__consumer_offsets"
+# Of a producer without an open transaction: markers that are still to be written have others.
+IDLE_STATES = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 class Fencing:
@@ -30,6 +40,7 @@ class Fencing:
         self._prefix = f"{group}-"
         self._own = own
         self._again_at = 0.0
+        self._suspected: dict[tuple[int, int], float] = {}  # producer id, start offset: since
         self._thread: threading.Thread | None = None
 
     def fence(self, places: Iterable[Place]) -> None:
@@ -58,12 +69,38 @@ class Fencing:
                 (delay_topics.outcomes_of(target), partition),
             }
         ids = TransactionalIds(self._connection)
+        self._end_forgotten(ids)
         for found in ids.all(["Ongoing"], longer_than_ms=int(STUCK_AFTER_S * 1000)):
             name = found.transactional_id
             if not name.startswith(self._prefix) or name == self._own:
                 continue
             written = set(ids.describe(name).partitions)
             # Offsets alone may be those of our partitions.
-            if written & held or all(topic == "__consumer_offsets" for topic, _ in written):
+            if written & held or all(topic == OFFSETS_TOPIC for topic, _ in written):
                 log.warning("the transaction of %s is open for long: its producer is fenced", name)
                 ids.abort(name)
+
+    def _end_forgotten(self, ids: TransactionalIds) -> None:
+        offsets = Topics(self._connection).cluster.topics.get(OFFSETS_TOPIC)
+        if offsets is None:
+            return
+        partition = partition_for_group(self._prefix[:-1], len(offsets.partitions))
+        idle = {
+            found.producer_id: found.transactional_id
+            for found in ids.all(IDLE_STATES)
+            if found.transactional_id.startswith(self._prefix)
+        }
+        now = monotonic()
+        suspected = {}
+        for each in ids.open_in(OFFSETS_TOPIC, partition):
+            if each.producer_id not in idle:
+                continue
+            place = each.producer_id, each.start_offset
+            since = suspected[place] = self._suspected.get(place, now)
+            if now - since >= FORGOTTEN_AFTER_S:
+                log.warning(
+                    "%s has offsets in no transaction that its coordinator knows: they are aborted",
+                    idle[each.producer_id],
+                )
+                ids.abort_in(OFFSETS_TOPIC, partition, each)
+        self._suspected = suspected

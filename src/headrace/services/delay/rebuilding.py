@@ -190,7 +190,9 @@ class _Round(threading.Thread):
                     self.unstable.add(place)
                 elif each.error_code == ErrorCode.NONE:
                     offset = each.committed_offset
-                    committed[place] = (offset if offset >= 0 else None), each.metadata
+                    # confluent-kafka sends the NUL at the end of its string as a part of it.
+                    said = (each.metadata or "").rstrip("\0")
+                    committed[place] = (offset if offset >= 0 else None), said
         return committed
 
     def _ends(self, which: int) -> dict[Place, int]:
