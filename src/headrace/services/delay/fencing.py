@@ -4,8 +4,9 @@ In a thread of its own, because asking takes a while. Only transactions of our g
 open for longer than any of ours takes, and only if they may touch the partitions in question.
 
 Apache Kafka 4.3.1, killed while clients committed, was seen to leave offsets of a transaction that
-its coordinator knew nothing of (a hanging transaction, KIP-664): they would hold back the partition
-for ever. A marker ends it, when it was there twice, unchanged, while its producer had none open.
+its coordinator had closed (a hanging transaction, KIP-664): they hold back the partition
+until somebody ends it. That is not done here: the one seen belonged to a transaction whose
+deliveries were visible, so to abort its offsets delivered them once more. It is reported.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Fencing:
         self._own = own
         self._again_at = 0.0
         self._suspected: dict[tuple[int, int], float] = {}  # producer id, start offset: since
+        self._reported: set[tuple[int, int]] = set()
         self._thread: threading.Thread | None = None
 
     def fence(self, places: Iterable[Place]) -> None:
@@ -69,7 +71,7 @@ class Fencing:
                 (delay_topics.outcomes_of(target), partition),
             }
         ids = TransactionalIds(self._connection)
-        self._end_forgotten(ids)
+        self._report_forgotten(ids)
         for found in ids.all(["Ongoing"], longer_than_ms=int(STUCK_AFTER_S * 1000)):
             name = found.transactional_id
             if not name.startswith(self._prefix) or name == self._own:
@@ -80,7 +82,7 @@ class Fencing:
                 log.warning("the transaction of %s is open for long: its producer is fenced", name)
                 ids.abort(name)
 
-    def _end_forgotten(self, ids: TransactionalIds) -> None:
+    def _report_forgotten(self, ids: TransactionalIds) -> None:
         offsets = Topics(self._connection).cluster.topics.get(OFFSETS_TOPIC)
         if offsets is None:
             return
@@ -97,10 +99,12 @@ class Fencing:
                 continue
             place = each.producer_id, each.start_offset
             since = suspected[place] = self._suspected.get(place, now)
-            if now - since >= FORGOTTEN_AFTER_S:
-                log.warning(
-                    "%s has offsets in no transaction that its coordinator knows: they are aborted",
-                    idle[each.producer_id],
+            if now - since >= FORGOTTEN_AFTER_S and place not in self._reported:
+                self._reported.add(place)
+                log.error(
+                    "%s-%d holds offsets of %s (producer %d, from offset %d) in a transaction that "
+                    "its coordinator has closed: compare with what was delivered, then end it with "
+                    "`headrace transactions`",
+                    *(OFFSETS_TOPIC, partition, idle[each.producer_id], *place),
                 )
-                ids.abort_in(OFFSETS_TOPIC, partition, each)
         self._suspected = suspected
