@@ -94,6 +94,8 @@ class Intake:
                 "allow.auto.create.topics": False,
                 # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
                 "fetch.wait.max.ms": 100,
+                # With a full local queue the next fetch waits so long; its default, a second, starves
+                "fetch.queue.backoff.ms": 20,
             },
         )
         if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
