@@ -129,7 +129,7 @@ def _arrived(run: Run, system: DelaySystem, receiver: Receiver, load: Load, what
 def _burst(run: Run, system: DelaySystem, numbers: Numbers, samples: Samples) -> None:
     count = min(BURST, 20_000) if run.quick else BURST
     expected_s = count / samples["accepted"][-1]
-    due = _now_ms() + int(1000 * (1.3 * expected_s + 3))
+    due = _now_ms() + int(1000 * (2 * expected_s + 5))
     load = Load(count, numbers.take(count), due_from=due, span=1000)
     with system.receiving("burst") as receiver:
         system.send(load)

@@ -196,7 +196,10 @@ class DelaySystem(ABC):
             assert process.stdout is not None
             while (line := process.stdout.readline()) != b"ready\n":
                 if not line:
-                    raise RuntimeError(f"the receiver of {self.target.name} did not start")
+                    told = (self.target.folder / "receiver.log").read_text(errors="replace")
+                    raise RuntimeError(
+                        f"the receiver of {self.target.name} did not start:\n{told[-2000:]}"
+                    )
             yield receiver
         finally:
             receiver.end()
