@@ -94,7 +94,7 @@ class Intake:
                 "allow.auto.create.topics": False,
                 # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
                 "fetch.wait.max.ms": 100,
-                # With a full local queue the next fetch waits so long; its default, a second, starves
+                # With a full local queue the next fetch waits; a second, its default, starves us.
                 "fetch.queue.backoff.ms": 20,
             },
         )

@@ -71,6 +71,7 @@ class TestApp:
         app.clock = self.broker.clock.wall_ms
         self._make_topics()
         app.start()
+        self.worker.impatient = True
         self._admin = app.connection.admin()
         self._delayed = _Delayed(app.connection, self._companions())
         self.until(self.worker.started.is_set)
