@@ -74,6 +74,8 @@ class Flow:
         self.mean_s = 0.001  # of one attempt
         self._chance = chance
         self._in_memory = 0
+        self._gathers_until_ms: int | None = None  # when an incomplete batch goes as it is
+        self._ripe_runs = 0  # runs that need not gather any more
 
     # ---- what comes
 
@@ -147,6 +149,8 @@ class Flow:
 
     def take(self) -> Run[Job] | None:
         with self.lock:
+            if self._gathers():
+                return None
             run = self.lanes.take(self._most())
             if run is None:
                 return None
@@ -154,6 +158,32 @@ class Flow:
                 job.stream.owned.running += 1
             self.stats.in_flight += len(run.jobs)
             return run
+
+    def _gathers(self) -> bool:
+        """Whether an incomplete batch waits for more; called with the lock held."""
+        batch, wait_ms = self.subscription.batch, self.subscription.batch_wait_ms
+        if batch is None or not wait_ms or self._ripe_runs:
+            self._ripe_runs = max(0, self._ripe_runs - 1)
+            return False
+        if not self.lanes.waiting or self.lanes.waiting >= batch:
+            self._gathers_until_ms = None
+            return False
+        now_ms = self.clock()
+        if self._gathers_until_ms is None:
+            self._gathers_until_ms = now_ms + wait_ms
+            self.outlet.after(self._gathers_until_ms, self._gathered)
+        if now_ms < self._gathers_until_ms:
+            return True
+        self._gathers_until_ms = None
+        # Each lane that waited has its run now, however short.
+        self._ripe_runs = max(0, self.lanes.ready - 1) if self.subscription.order_by else 0
+        return False
+
+    def _gathered(self) -> None:
+        with self.lock:
+            ready = self.lanes.ready
+        if ready:
+            self.wake(ready)
 
     def _most(self) -> int:
         subscription = self.subscription
