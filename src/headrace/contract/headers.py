@@ -45,6 +45,7 @@ FAR_NULL = "headrace-far-null"  # present when the record's own value is null
 INSTRUCTIONS = frozenset(
     {DELAY, DELIVER_AT, DELAY_LEVEL, PARTITION, ID, CANCEL, CRON, CRON_ZONE, CRON_UNTIL, CRON_COUNT}
 )
-# What the service itself adds: a record that was delivered once and is delayed again loses them.
+# What the service itself adds: a record that was delivered once and is delayed again loses them,
+# but for a message id that its sender gave to a message without a schedule's id.
 DELIVERED = frozenset({DUE_AT, SOURCE, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL})
 NOT_HANDED_ON = INSTRUCTIONS | DELIVERED

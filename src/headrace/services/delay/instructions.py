@@ -122,6 +122,9 @@ def _read(
     id_ = _id(headers.ID, texts[headers.ID]) if headers.ID in texts else None
     run = _read_cron(texts, appended_ms)
     due_ms = run.due_ms if run is not None else _due_ms(texts, appended_ms)
+    if headers.MESSAGE_ID in asked and id_ is None and run is None:
+        # The sender's own name for one message; schedules with an id or many runs get theirs.
+        handed_on.append((headers.MESSAGE_ID, asked[headers.MESSAGE_ID]))
     return Schedule(due_ms, handed_on or None, partition, id_, run.cron if run else None)
 
 

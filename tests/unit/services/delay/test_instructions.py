@@ -157,3 +157,12 @@ def test_no_header_makes_it_stumble(
         assert 0 <= instruction.due_ms <= APPENDED_MS + LONGEST_DELAY_MS
     else:
         assert isinstance(instruction, Cancel | Rejected)
+
+
+def test_a_message_keeps_the_id_that_its_sender_gave_unless_a_schedule_names_it() -> None:
+    own = (names.MESSAGE_ID, b"bill-7")
+    plain = asked((names.DELAY, b"1s"), own)
+    assert isinstance(plain, Schedule) and plain.headers == [own]
+    for named in ((names.ID, b"order-42"), (names.CRON, b"0 9 * * *")):
+        schedule = asked(named, own)
+        assert isinstance(schedule, Schedule) and not schedule.headers
