@@ -1,0 +1,97 @@
+"""The same app on Headrace and on Apache Kafka: retries, order, dead letters, once, kill -9."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Admin
+from tests.interop.brokers import Node, make_node
+from tests.services.app_rounds import (
+    OUT,
+    TOPIC,
+    Workers,
+    check_order,
+    dead,
+    feed,
+    topic_values,
+    wait_for_all,
+)
+from tests.services.app_worker import GROUP
+from tests.soak.delay_instances import wait_until
+
+RECORDS = 600
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module", params=["headrace", "apache"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    with make_node(request.param, tmp_path_factory.mktemp(request.param)) as node:
+        yield node
+
+
+@pytest.fixture
+def node(running: Node) -> Iterator[Node]:
+    """With the topics anew; what an earlier test left is gone."""
+    admin = Admin(running.bootstrap)
+    admin.topics.create(TOPIC, partitions=3)
+    admin.topics.create(OUT, partitions=3)
+    yield running
+    admin.groups.delete(GROUP)
+    for topic in admin.topics.all():
+        if topic.name == TOPIC or topic.name.startswith(f"{TOPIC}."):
+            admin.topics.delete(topic.name)
+    wait_until(lambda: not any(t.name == TOPIC for t in admin.topics.all()), "it is still there")
+
+
+def one_kill(workers: Workers, chance: random.Random) -> None:
+    """Two workers, of which one is killed in the middle; a third takes over."""
+    for _ in range(2):
+        workers.start()
+    workers.until(lambda: len(workers.seen()) > RECORDS // 10)
+    workers.kill_one(chance)
+    workers.start()
+
+
+def test_order_of_keys_and_dead_letters_over_a_kill(node: Node, tmp_path: Path) -> None:
+    fed = feed(node.bootstrap, RECORDS, 50, random.Random(31), failing=0.05)
+    words = ["--mode", "key", "--first", "100ms", "--longest", "3s", "--slow-ms", "40"]
+    with Workers(node.bootstrap, tmp_path, *words) as workers:
+        one_kill(workers, random.Random(31))
+        wait_for_all(node.bootstrap, workers, fed)
+        workers.stop_all()
+        check_order(fed, workers.seen())
+    assert set(dead(node.bootstrap)) == fed.parked()
+
+
+def test_long_waits_pass_through_delayed_messages(node: Node, tmp_path: Path) -> None:
+    """On Apache Kafka nobody serves them: the app starts the service itself, and says so."""
+    fed = feed(node.bootstrap, RECORDS // 3, 50, random.Random(32), failing=0.1)
+    words = ["--mode", "none", "--first", "2500ms", "--longest", "2500ms"]
+    with Workers(node.bootstrap, tmp_path, *words) as workers:
+        workers.start()
+        wait_for_all(node.bootstrap, workers, fed)
+        workers.stop_all()
+        assert sorted(workers.seen()) == sorted(fed.handled())
+        started = "nobody serves delayed messages" in workers.log_text()
+    assert started == (node.name == "apache")
+    assert set(dead(node.bootstrap)) == fed.parked()
+    assert len(topic_values(node.bootstrap, f"{TOPIC}.{GROUP}.retry")) >= len(fed.parked())
+
+
+def test_results_are_written_exactly_once_over_a_kill(node: Node, tmp_path: Path) -> None:
+    fed = feed(node.bootstrap, RECORDS, 50, random.Random(33), failing=0.01)
+    words = ["--mode", "exactly-once", "--first", "20ms", "--longest", "100ms", "--slow-ms", "5"]
+    with Workers(node.bootstrap, tmp_path, *words) as workers:
+        one_kill(workers, random.Random(33))
+        wait_for_all(node.bootstrap, workers, fed)
+        workers.stop_all()
+    results = Counter(topic_values(node.bootstrap, OUT))
+    assert results == Counter(f"{key} {number}".encode() for key, number in fed.handled())
+    assert sorted(dead(node.bootstrap)) == sorted(fed.parked())
