@@ -59,6 +59,22 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL and Redis
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
 
+# Spark is large (0.5 GB), so it has an environment of its own.
+SPARK_BIN := .cache/pipelines-python/bin
+SPARK_STAMP := .cache/pipelines-python/.installed
+
+.PHONY: pipelines
+pipelines: $(SPARK_STAMP) ## data pipelines on a real Spark, minutes
+	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest tests/pipelines $(ARGS)
+
+$(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
+	@echo 'Installing what requirements/spark.txt locks'
+	@$(BIN)/python -m venv .cache/pipelines-python
+	@$(SPARK_BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@$(SPARK_BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.txt
+	@$(SPARK_BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
 # Debian's packages; a server that is on the machine is taken as it is.
 .PHONY: servers
 servers:
@@ -90,7 +106,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run app dev; do \
+	@for name in run app dev spark; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \

@@ -40,6 +40,7 @@ FOLDERS = {
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
     "services": "what runs beside a cluster, as its client",
     "services/delay": "DELAYED MESSAGES: a pure core, the loop and its window around it",
+    "pipelines": "DATA PIPELINES ON SPARK: a topic becomes a table through one function",
     "cli": "the `headrace` command, one module per command",
     "cli/checkup": "what the doctor looks at",
     "cli/delayed": "what `headrace delay` shows",

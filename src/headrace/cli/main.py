@@ -31,6 +31,7 @@ COMMANDS = {
     "dead-letters": "What could not be handled: list, show, send again, put away.",
     "app": "Run an application's handlers, describe them.",
     "triggers": "Records call functions and HTTP endpoints.",
+    "pipeline": "Data pipelines on Spark: run, list, status, stop, reset.",
     "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",

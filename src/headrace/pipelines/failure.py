@@ -1,0 +1,7 @@
+"""A pipeline that cannot be declared or run: one sentence for the person who asked."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """The text says what is wrong and what to do."""

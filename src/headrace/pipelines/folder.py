@@ -1,0 +1,157 @@
+"""What a pipeline leaves on disk: its checkpoint, who it is, its last batch, and who runs it now.
+
+`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, `identity.json`, `progress.json` and
+`running`, which its process locks while it lives: a lock cannot be left behind by a kill. Tables
+lie in `<data>/tables/`. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.pipelines.declaration import Pipeline, Table
+from headrace.pipelines.failure import PipelineError
+
+DEFAULT = "headrace-pipelines"
+
+
+class Folder:
+    """The state of one pipeline below `data`."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self.data = data.absolute()
+        self.name = name
+        self.state = self.data / "state" / name
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.state / "checkpoint"
+
+    @property
+    def dead_checkpoint(self) -> Path:
+        return self.state / "dead-checkpoint"
+
+    def identity(self, pipeline: Pipeline) -> str:
+        """The id of this checkpoint's life; a checkpoint of another source or sink is refused."""
+        path = self.state / "identity.json"
+        known = _read(path)
+        if known is None:
+            known = {"id": uuid.uuid4().hex, **pipeline.describe()}
+            _write(path, known)
+        for part, now in pipeline.describe().items():
+            if known.get(part) != now:
+                raise PipelineError(
+                    f"The checkpoint of {self.name} belongs to the {part} {known.get(part)}, not "
+                    f"{now}: give the pipeline another name, or begin anew with "
+                    f"`headrace pipeline reset {self.name}`."
+                )
+        return str(known["id"])
+
+    def described(self) -> dict[str, Any]:
+        return _read(self.state / "identity.json") or {}
+
+    def keep_progress(self, progress: dict[str, Any]) -> None:
+        _write(self.state / "progress.json", progress)
+
+    def progress(self) -> dict[str, Any] | None:
+        return _read(self.state / "progress.json")
+
+    # ---- who runs it
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Only one process runs a pipeline."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "running").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PipelineError(
+                    f"{self.name} runs already (process {self.runner()}): stop it with "
+                    f"`headrace pipeline stop {self.name}`."
+                ) from None
+            file.seek(0)
+            file.truncate()
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def runner(self) -> int | None:
+        """The process that runs it now, if one does."""
+        try:
+            with (self.state / "running").open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return int(file.read() or 0) or None
+        except FileNotFoundError:
+            pass
+        return None
+
+    def stop(self) -> int:
+        runner = self.runner()
+        if runner is None:
+            raise PipelineError(f"{self.name} does not run.")
+        os.kill(runner, signal.SIGTERM)
+        return runner
+
+    def reset(self, *, table: bool) -> None:
+        """Forget how far it came; with `table` its table goes too."""
+        known = self.described()
+        if not known:
+            raise PipelineError(f"No pipeline {self.name} has run in {self.data}.")
+        if str(known.get("kind", "")).startswith("parquet") and not table:
+            raise PipelineError(
+                f"A Parquet table remembers its batches and would leave out the first ones of a "
+                f"new run: reset {self.name} with --table, which removes {known['sink']} too."
+            )
+        with self.held():
+            if table and "kind" in known and known["kind"] != "console":
+                place = table_place(self.data, str(known["sink"]))
+                if "://" in place:
+                    raise PipelineError(f"{place} is not on this machine: remove it yourself.")
+                shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(self.state)
+
+
+def table_place(data: Path, name: str) -> str:
+    """A name is a folder below the tables; a path is from where one stands; an address stays."""
+    if "://" in name:
+        return name
+    return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
+
+
+def table_of(pipeline: Pipeline, data: Path) -> str | None:
+    return table_place(data, pipeline.sink.name) if isinstance(pipeline.sink, Table) else None
+
+
+def known(data: Path) -> list[Folder]:
+    """The pipelines that have run with this folder."""
+    return [Folder(data, path.parent.name) for path in sorted(data.glob("state/*/identity.json"))]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise PipelineError(f"{path} is not what was written there: remove it.") from None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    """All of it or nothing: a kill leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value), "utf-8")
+    new.replace(path)

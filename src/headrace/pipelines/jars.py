@@ -1,0 +1,135 @@
+"""The jars that PySpark does not bring: Spark's Kafka connector and Delta, with pinned sums.
+
+Brought once by Spark's own resolver (so its settings for mirrors and proxies hold), checked, and
+kept in the user's cache; from then on a start needs neither resolver nor network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from headrace.pipelines.failure import PipelineError
+
+PACKAGES = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "io.delta:delta-spark_2.13:4.0.1",
+)
+# What PySpark brings itself.
+EXCLUDED = (
+    "org.slf4j:*",
+    "org.apache.hadoop:*",
+    "org.lz4:*",
+    "org.scala-lang:*",
+    "org.scala-lang.modules:*",
+    "org.xerial.snappy:*",
+    "com.google.code.findbugs:*",
+)
+SHA256 = {
+    "io.delta_delta-spark_2.13-4.0.1.jar": (
+        "a1e76860b19fe1e6b205a4ea7a9099a2f9575d39bb71d49b3e679b299d0efb91"
+    ),
+    "io.delta_delta-storage-4.0.1.jar": (
+        "ecc42c5aaa51c423312d9e4e48aa4a12b34740bf2c37de0e8f279277ec3d12e4"
+    ),
+    "org.antlr_antlr4-runtime-4.13.1.jar": (
+        "54665d2838cc66458343468efc539e454fc95b46a8a04b13c6ac43fc9be63505"
+    ),
+    "org.apache.commons_commons-pool2-2.12.0.jar": (
+        "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b"
+    ),
+    "org.apache.kafka_kafka-clients-3.9.0.jar": (
+        "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18"
+    ),
+    "org.apache.spark_spark-sql-kafka-0-10_2.13-4.0.0.jar": (
+        "33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3"
+    ),
+    "org.apache.spark_spark-token-provider-kafka-0-10_2.13-4.0.0.jar": (
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
+    ),
+}
+BROUGHT_WITHIN_S = 900.0
+
+# A session starts after everything is resolved; that it starts says that all was found.
+RESOLVE = """
+import sys
+from pyspark.sql import SparkSession
+folder, packages, excluded = sys.argv[1:]
+SparkSession.builder.master("local[1]").config(map={
+    "spark.jars.ivy": folder, "spark.jars.packages": packages, "spark.jars.excludes": excluded,
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1"}).getOrCreate().stop()
+"""
+
+
+def user_cache() -> Path:
+    """Where Headrace keeps what can be had again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+
+
+def folder_below(cache: Path) -> Path:
+    """Other pins, another folder."""
+    digest = hashlib.sha256(repr(sorted(SHA256.items())).encode()).hexdigest()[:12]
+    return cache / f"spark-jars-{digest}"
+
+
+def jars(cache: Path) -> list[Path]:
+    """All of them, checked; brought if they are not there. JAVA_HOME is set."""
+    folder = folder_below(cache)
+    if not folder.exists():
+        _bring(folder)
+    for name, wanted in SHA256.items():
+        check(folder / name, wanted)
+    return [folder / name for name in SHA256]
+
+
+def check(jar: Path, wanted: str) -> None:
+    try:
+        with jar.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise PipelineError(
+            f"{jar.name} is missing: remove {jar.parent} and run again to bring it anew."
+        ) from None
+    if found != wanted:
+        raise PipelineError(
+            f"{jar.name} is not the file that was pinned (sha256 {found[:16]}... instead of "
+            f"{wanted[:16]}...): remove {jar.parent} and run again; if it stays so, what your "
+            "package mirror serves is not what its authors published."
+        )
+
+
+def _bring(folder: Path) -> None:
+    """Through a folder of our own beside it, so that a broken download is not taken for whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+        command = [sys.executable, "-c", RESOLVE, aside, ",".join(PACKAGES), ",".join(EXCLUDED)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=BROUGHT_WITHIN_S, cwd=aside
+            )
+        except subprocess.TimeoutExpired:
+            raise PipelineError("Spark's resolver did not bring its jars in 15 minutes.") from None
+        if done.returncode:
+            raise PipelineError(
+                "Spark's resolver could not bring its jars "
+                f"({', '.join(PACKAGES)}): {_reason(done.stderr)}"
+            )
+        for name, wanted in SHA256.items():
+            check(Path(aside) / "jars" / name, wanted)
+        try:
+            shutil.move(Path(aside) / "jars", folder)
+        except OSError:
+            if not folder.exists():  # else another process was quicker
+                raise
+
+
+def _reason(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines()]
+    telling = [line for line in lines if "Exception" in line or "unresolved" in line]
+    return (telling or lines or ["it said nothing"])[0]

@@ -1,0 +1,47 @@
+"""Pipelines in a file of the user: `file.py:name`, or `file.py` if it has only one."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.failure import PipelineError
+
+
+def pipelines_in(path: Path) -> dict[str, Pipeline]:
+    """By name. The file's own folder can be imported from, as if Python ran the file."""
+    if not path.is_file():
+        raise PipelineError(f"There is no file {path}.")
+    if str(path.parent.absolute()) not in sys.path:
+        sys.path.insert(0, str(path.parent.absolute()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise PipelineError(f"{path} is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # pydantic looks names up there
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as missing:
+        raise PipelineError(
+            f"{path} needs {missing.name}, which is not installed"
+            + (": pip install 'headrace[spark]'." if missing.name == "pyspark" else ".")
+        ) from missing
+    found: dict[str, Pipeline] = {}
+    for value in vars(module).values():
+        if isinstance(value, Pipeline) and found.setdefault(value.name, value) is not value:
+            raise PipelineError(f"{path} has two pipelines called {value.name}.")
+    return found
+
+
+def load(which: str) -> Pipeline:
+    file, _, name = which.partition(":")
+    found = pipelines_in(Path(file))
+    if not name and len(found) == 1:
+        return next(iter(found.values()))
+    wanted = found.get(name) or found.get(name.replace("_", "-"))
+    if wanted is None:
+        names = ", ".join(found) or "none"
+        raise PipelineError(f"{file} has no pipeline {name!r}; it has: {names}.")
+    return wanted

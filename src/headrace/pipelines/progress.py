@@ -1,0 +1,76 @@
+"""What one micro-batch did, for people and for programs; from Spark's own report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Progress:
+    """`behind` is how many records the topic had beyond this batch when it was planned."""
+
+    batch: int
+    time: str
+    rows: int
+    rows_per_second: float
+    took_ms: int
+    behind: int
+    state_rows: int
+    dropped_late: int
+
+    def line(self) -> str:
+        parts = [
+            f"batch {self.batch}",
+            f"{self.rows:,} rows",
+            f"{self.rows_per_second:,.0f} rows/s",
+            f"{self.took_ms:,} ms",
+            f"{self.behind:,} behind",
+        ]
+        if self.state_rows:
+            parts.append(f"{self.state_rows:,} in state")
+        if self.dropped_late:
+            parts.append(f"{self.dropped_late:,} too late")
+        return "  ".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(report: Mapping[str, Any]) -> Progress:
+    """From `StreamingQuery.recentProgress`, as the dict that its JSON is."""
+    operators = report.get("stateOperators") or []
+    speed = report.get("processedRowsPerSecond")
+    return Progress(
+        batch=int(report["batchId"]),
+        time=str(report.get("timestamp", "")),
+        rows=int(report.get("numInputRows") or 0),
+        rows_per_second=float(speed) if isinstance(speed, int | float) else 0.0,
+        took_ms=int((report.get("durationMs") or {}).get("triggerExecution", 0)),
+        behind=sum(_behind(source) for source in report.get("sources") or []),
+        state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
+        dropped_late=sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators),
+    )
+
+
+def _behind(source: Mapping[str, Any]) -> int:
+    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return sum(max(0, last - ends.get(place, 0)) for place, last in latest.items())
+
+
+def _offsets(given: Any) -> dict[tuple[str, str], int]:
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {}
+    if not isinstance(given, dict):
+        return {}
+    return {
+        (topic, partition): int(offset)
+        for topic, partitions in given.items()
+        if isinstance(partitions, dict)
+        for partition, offset in partitions.items()
+    }

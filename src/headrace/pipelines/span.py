@@ -1,0 +1,53 @@
+"""FROM..TO of `--history`: two moments in UTC, either of them left out for "as far as there is"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from headrace.pipelines.failure import PipelineError
+
+
+@dataclass(slots=True)
+class Span:
+    """From `from_ms` on, up to but without `to_ms`; milliseconds since 1970."""
+
+    from_ms: int | None
+    to_ms: int | None
+
+    def options(self) -> dict[str, str]:
+        """How Spark's Kafka source is told: by the times of records, which lead to offsets."""
+        options = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+        if self.from_ms is not None:
+            options["startingTimestamp"] = str(self.from_ms)
+            options["startingOffsetsByTimestampStrategy"] = "latest"  # nothing so new: no rows
+        if self.to_ms is not None:
+            options["endingTimestamp"] = str(self.to_ms)
+        return options
+
+
+def parse(text: str) -> Span:
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise PipelineError(f"{text!r} is not FROM..TO, such as 2026-01-01..2026-02-01.")
+    span = Span(_moment(first), _moment(last))
+    if span.from_ms is not None and span.to_ms is not None and span.from_ms >= span.to_ms:
+        raise PipelineError(f"{text}: the end does not come after the beginning.")
+    return span
+
+
+def _moment(text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise PipelineError(
+            f"{text!r} is no moment: write 2026-01-31 or 2026-01-31T12:00:00Z."
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    milliseconds = int(moment.timestamp() * 1000)
+    if milliseconds < 0:
+        raise PipelineError(f"{text}: no record is older than 1970.")
+    return milliseconds

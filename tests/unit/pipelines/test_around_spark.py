@@ -1,0 +1,130 @@
+"""What surrounds Spark: spans of time, reports of batches, folders, Java and jars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headrace.pipelines import Table, Topic, pipeline
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.folder import Folder, known, table_place
+from headrace.pipelines.jars import check
+from headrace.pipelines.java import major_version, wrapped
+from headrace.pipelines.progress import read
+from headrace.pipelines.span import parse
+
+
+def test_a_span_is_told_to_spark_by_time() -> None:
+    assert parse("..").options() == {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    span = parse("2026-01-01..")
+    assert span.options()["startingTimestamp"] == "1767225600000"
+    both = parse("2026-01-01T01:00:00+01:00..2026-01-02").options()
+    assert (both["startingTimestamp"], both["endingTimestamp"]) == (
+        "1767225600000",
+        "1767312000000",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "2026", "a..b", "2026-02-01..2026-01-01", "1960-01-01.."])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(PipelineError):
+        parse(text)
+
+
+def test_a_batch_in_one_line() -> None:
+    report = {
+        "batchId": 7,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "numInputRows": 12000,
+        "processedRowsPerSecond": 4000.4,
+        "durationMs": {"triggerExecution": 3000},
+        "sources": [{"endOffset": {"t": {"0": 5, "1": 9}}, "latestOffset": '{"t":{"0":8,"1":9}}'}],
+        "stateOperators": [{"numRowsTotal": 11, "numRowsDroppedByWatermark": 2}],
+    }
+    assert read(report).line() == (
+        "batch 7  12,000 rows  4,000 rows/s  3,000 ms  3 behind  11 in state  2 too late"
+    )
+    assert read({"batchId": 0, "processedRowsPerSecond": "NaN"}).line() == (
+        "batch 0  0 rows  0 rows/s  0 ms  0 behind"
+    )
+
+
+def a_pipeline(topic: str = "t", form: str = "delta") -> Pipeline:
+    made = pipeline(source=Topic(topic), sink=Table("out", format=form), name="p")
+    return made(lambda rows: rows)
+
+
+def test_a_folder_knows_what_its_checkpoint_belongs_to(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    first = folder.identity(a_pipeline())
+    assert folder.identity(a_pipeline()) == first
+    with pytest.raises(PipelineError, match="belongs to the topic t, not other"):
+        folder.identity(a_pipeline("other"))
+    assert [one.name for one in known(tmp_path)] == ["p"]
+    folder.reset(table=False)
+    assert known(tmp_path) == []
+    assert folder.identity(a_pipeline("other")) != first  # Delta must not know its batches
+
+
+def test_a_parquet_table_cannot_outlive_its_checkpoint(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    folder.identity(a_pipeline(form="parquet"))
+    table = Path(table_place(tmp_path, "out"))
+    table.mkdir(parents=True)
+    with pytest.raises(PipelineError, match="--table"):
+        folder.reset(table=False)
+    folder.reset(table=True)
+    assert not table.exists()
+
+
+def test_only_one_process_runs_a_pipeline(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    assert folder.runner() is None
+    with folder.held():
+        assert folder.runner() == os.getpid()
+        with pytest.raises(PipelineError, match="runs already"), folder.held():
+            pass
+    assert folder.runner() is None
+    with pytest.raises(PipelineError, match="does not run"):
+        folder.stop()
+
+
+def test_where_tables_lie(tmp_path: Path) -> None:
+    assert table_place(tmp_path, "a") == str(tmp_path / "tables" / "a")
+    assert table_place(tmp_path, "/lake/a") == "/lake/a"
+    assert table_place(tmp_path, "s3a://lake/a") == "s3a://lake/a"
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('openjdk version "17.0.15" 2025', 17), ('java version "1.8.0_2"', 8), ("what?", None)],
+)
+def test_javas_version(said: str, version: int | None) -> None:
+    assert major_version(said) == version
+
+
+def test_the_packaged_java_is_not_asked_for_a_module_it_lacks(tmp_path: Path) -> None:
+    echo = tmp_path / "echo"
+    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    echo.chmod(0o755)
+    java = wrapped(echo, tmp_path / "cache") / "bin" / "java"
+    given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", "*"]
+    said = subprocess.run([str(java), *given], capture_output=True, text=True, check=True)
+    assert said.stdout == "-cp|a b|Main|*|"
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"good")
+    wanted = hashlib.sha256(b"good").hexdigest()
+    check(jar, wanted)
+    jar.write_bytes(b"evil")
+    with pytest.raises(PipelineError, match="not the file that was pinned"):
+        check(jar, wanted)
+    with pytest.raises(PipelineError, match="missing"):
+        check(tmp_path / "b.jar", wanted)
