@@ -33,6 +33,7 @@ COMPANION_SETTINGS = {
 }
 REGISTRY_SETTINGS = {"cleanup.policy": "compact"}
 SHOWN_AGAIN_S = 0.05
+DEFAULT_LARGEST_BYTES = 1_048_588  # of max.message.bytes
 # What a companion takes over from its target, if it is set there.
 SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
 
@@ -69,8 +70,11 @@ class DelayedTopics:
             )
         [target] = topics.describe([topic])
         self._make_companion(topics, target)
-        for name in (delay_topics.rejected_of(topic), delay_topics.outcomes_of(topic)):
-            _make(topics, name, target, {})
+        # A rejected record is what came and a reason.
+        largest = max(int(target.setting("max.message.bytes", "0")), DEFAULT_LARGEST_BYTES)
+        room = {"max.message.bytes": str(min(2 * largest, 2**31 - 1))}
+        _make(topics, delay_topics.rejected_of(topic), target, room)
+        _make(topics, delay_topics.outcomes_of(topic), target, {})
         if delay_topics.REGISTRY not in topics.cluster.topics:
             _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
             self._wait_for(delay_topics.REGISTRY)

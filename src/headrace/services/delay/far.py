@@ -27,7 +27,7 @@ from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import kafka_error
 from headrace.contract.delay_topics import FAR
 from headrace.services.delay.far_records import place_of
-from headrace.services.delay.intake import RECONNECT, Place
+from headrace.services.delay.intake import RECONNECT, Place, headers_of
 
 log = logging.getLogger("headrace.delay")
 
@@ -79,7 +79,7 @@ class FarReader:
             if error is not None:
                 self._reached(message, error)
             elif key is not None:
-                self._keep(key, message.value(), message.headers())  # type: ignore[arg-type]
+                self._keep(key, message.value(), headers_of(message))
         if self._ends:
             return None
         self._consumer.close()

@@ -26,6 +26,8 @@ RecordFields = tuple[int, int, bytes | None, bytes | None, Headers | None]
 # RocketMQ's, so that its users can come as they are.
 _LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MS = tuple(durations.parse(level) for level in _LEVELS.split())
+# Stands for headers that could not be read because of a name.
+UNREADABLE: Headers = (("not UTF-8", None),)
 # An id becomes part of a key in the store and of a header.
 LONGEST_ID = 512
 LAST_PARTITION = 2**31 - 1
@@ -90,6 +92,8 @@ def read_instruction(record: RecordFields) -> Schedule | Cancel | Rejected:
                 if name in asked and name in headers.INSTRUCTIONS:
                     raise ValueError(f"the header {name} is there twice")
                 asked[name] = header[1]
+            elif given is UNREADABLE:
+                raise ValueError("a header's name is not UTF-8 text, so no header can be read")
             elif name.startswith(_FAMILIES):
                 raise ValueError(f"there is no header {name[:100]}: see docs/guide/delay.md")
             else:

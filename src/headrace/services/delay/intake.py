@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headrace.client.connection import Connection, Setting, made, program_settings
 from headrace.contract.delay_topics import REGISTRY
-from headrace.services.delay.instructions import RecordFields
+from headrace.services.delay.instructions import UNREADABLE, RecordFields
 
 log = logging.getLogger("headrace.delay")
 
@@ -196,6 +197,19 @@ class Reader:
         self._consumer.close()
 
 
+# confluent-kafka 2.x gives a result and leaves an exception behind for a name that is not UTF-8. A
+# plain call would not always see it, and a later line would raise; this one always does.
+_headers = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Any:
+    """Its headers, or UNREADABLE if a name is not UTF-8."""
+    try:
+        return _headers(message)
+    except (UnicodeDecodeError, SystemError):  # the latter because of the former
+        return UNREADABLE
+
+
 class Taken:
     """Records by partition, ends that were reached, and partitions that cannot be read on."""
 
@@ -225,7 +239,7 @@ class Taken:
                     message.timestamp()[1],
                     message.key(),
                     message.value(),
-                    message.headers(),
+                    headers_of(message),
                 )
             )
 

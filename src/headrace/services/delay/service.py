@@ -447,6 +447,9 @@ class DelayService:
         """The next settlement rejects what the cluster did not take; its neighbours go on."""
         self.counters.aborted += 1
         self._topics.look_again()
+        targets = {pair.target for _, pair, _ in settled}
+        for topic, size in writing.cramped(targets, refused.refusals).items():
+            self._topics.make_room(topic, size)
         for owned, pair, settlement in settled:
             for offset, why in writing.guilty(pair, settlement.deliveries, refused.refusals):
                 log.warning("%s refuses %s/%d/%d: %s", pair.target, *owned.place, offset, why)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, Resou
 
 from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import ClientError, kafka_error
+from headrace.client.topics import Topics as ClusterTopics
 from headrace.contract import delay_topics
 
 log = logging.getLogger("headrace.delay")
@@ -32,8 +33,8 @@ LIMITS_EVERY_S = 15.0
 ANSWER_WITHIN_S = 10.0
 # Kafka's default of max.message.bytes.
 DEFAULT_LARGEST_BYTES = 1_048_588
-# A rejected record is the record and a header or two with the reason.
-ROOM_FOR_REASON_BYTES = 64 * 1024
+# The most that the setting can say.
+LARGEST_ROOM_BYTES = 2**31 - 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,6 +98,22 @@ class Topics:
     def look_again(self) -> None:
         """Something the cluster said does not fit what is known: ask at once."""
         self._look_again_at = self._limits_again_at = 0.0
+
+    def make_room(self, name: str, size: int) -> None:
+        """At least doubles what a topic of ours takes: it refused a record that must go there.
+
+        `size` is without headers. Waits for the answer, so that the next try is the last. Needed
+        because a producer that compresses fits more into a companion than its limit says.
+        """
+        topics = ClusterTopics(self._connection)
+        try:
+            now = int(topics.settings_of(name)["max.message.bytes"].value)
+            wanted = min(2 * max(now, size), LARGEST_ROOM_BYTES)
+            topics.change_settings(name, to={"max.message.bytes": str(wanted)})
+        except ClientError as failure:
+            log.warning("%s refuses a record, and takes no more: %s", name, failure)
+        else:
+            log.warning("%s refused a record: its max.message.bytes is %d now", name, wanted)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -105,6 +105,16 @@ def reject(
     deliverer.send(rejected_of(pair.target), at, key, value, kept, now_ms)
 
 
+def cramped(targets: set[str], refusals: list[Refusal]) -> dict[str, int]:
+    """Topics of ours that do not take a record for its size, and that: it cannot go elsewhere."""
+    found: dict[str, int] = {}
+    for each in refusals:
+        if each.code == KafkaError.MSG_SIZE_TOO_LARGE and each.topic not in targets:
+            size = size_bytes(each.key, each.value, [])
+            found[each.topic] = max(found.get(each.topic, 0), size)
+    return found
+
+
 def guilty(
     pair: Pair, deliveries: list[Delivery], refusals: list[Refusal]
 ) -> Iterator[tuple[int, str]]:

@@ -11,10 +11,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, addresses
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.topics import Topics
+from headrace.client.wire import Wire
 from headrace.contract import headers as names
+from headrace.protocol.messages import produce
+from headrace.protocol.record_batch import Record, RecordHeader, build, seal
+from headrace.protocol.uuids import from_text
 from headrace.services.delay.service import DelayService
 from headrace.services.delay.timeline import Limits
 from headrace.testing import Broker
@@ -218,6 +222,59 @@ def test_a_record_that_the_target_refuses_is_rejected_and_its_neighbours_arrive(
         assert {message.value()[:10] for message in found} == {b"heavy head", b"heavy body"}
         assert all(dict(message.headers())[names.REJECTED_REASON] for message in found)
         assert service.counters.aborted <= 1
+
+
+@pytest.mark.parametrize("delay", [b"nonsense", b"1ms"])
+def test_what_nobody_has_room_for_is_rejected_all_the_same(broker, tmp_path, delay):
+    make(broker)
+    sender = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "message.max.bytes": 9_000_000,
+            "compression.type": "gzip",  # the companion's limit counts what is compressed
+            **QUIET,
+        }
+    )
+    with serving(broker, tmp_path) as service:
+        sender.produce("orders.delay", bytes(5_000_000), headers=[(names.DELAY, delay)])
+        assert sender.flush(WITHIN_S) == 0
+        send(broker, b"a neighbour", delay=1)
+        assert Reader(broker).values(1) == [b"a neighbour"]
+        rejected = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                **QUIET,
+            }
+        )
+        rejected.assign([TopicPartition("orders.delay.rejected", 0, 0)])
+        message = rejected.poll(WITHIN_S)
+        assert len(message.value()) == 5_000_000
+        assert dict(message.headers())[names.REJECTED_REASON]
+        assert service.counters.aborted <= 2
+        rejected.close()
+
+
+def test_a_header_whose_name_is_no_text_stops_nobody(broker, tmp_path):
+    make(broker)
+    at = Connection({"bootstrap.servers": broker.bootstrap})
+    [companion] = Topics(at).describe(["orders.delay"])
+    batch = bytearray(build([Record(None, b"odd", [RecordHeader("zz", b"1")], timestamp=0)]))
+    batch = batch.replace(b"zz", b"\xff\xfe")
+    seal(batch)
+    part = produce.PartitionProduceData(0, bytes(batch))
+    data = [produce.TopicProduceData("orders.delay", from_text(companion.id), [part])]
+    [address] = addresses(at.bootstrap)
+    with Wire(at, address) as wire:
+        answer = wire.ask(produce, produce.ProduceRequest(None, -1, 10_000, data))
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    with serving(broker, tmp_path):
+        send(broker, b"a neighbour", delay=1)
+        assert Reader(broker).values(1) == [b"a neighbour"]
+        message = Reader(broker, "orders.delay.rejected").next()
+        assert message.value() == b"odd"
+        assert b"not UTF-8" in dict(message.headers())[names.REJECTED_REASON]
 
 
 def test_only_some_topics_are_served_when_asked_so(broker, tmp_path):
