@@ -205,12 +205,13 @@ def test_after_kill_9_in_mid_stream_the_table_holds_each_record_once(
     log = tmp_path / "tables" / "killed" / "_delta_log"
     for round_ in range(int(os.environ.get("ROUNDS", "1"))):
         before = len(list(log.glob("*.json")))
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        with (tmp_path / "run.log").open("ab") as said:
+            process = subprocess.Popen(command, cwd=tmp_path, stderr=said)
         try:
             deadline = time.monotonic() + 120
             # One batch of this life is in the table, the next is under way.
             while len(list(log.glob("*.json"))) < before + 2 + round_ % 2:
-                assert process.poll() is None, "it ended by itself"
+                assert process.poll() is None, (tmp_path / "run.log").read_text()
                 assert time.monotonic() < deadline, "no batch was written"
                 time.sleep(0.01)
         finally:

@@ -61,8 +61,19 @@ class Runner:
                 try:
                     self._watch(queries, folder)
                 finally:
-                    for query in queries:
-                        query.stop()
+                    self._end(queries)
+
+    def _end(self, queries: list[StreamingQuery]) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            for query in queries:
+                query.stop()
+        except Py4JError as gone:  # a signal to the whole group of processes ends Java first
+            raise PipelineError(
+                f"Spark ended before {self.pipeline.name}: run it again, it goes on at its "
+                "checkpoint."
+            ) from gone
 
     def _start(
         self, spark: SparkSession, folder: Folder, identity: str, *, once: bool

@@ -1,4 +1,4 @@
-"""Schemas as Spark's DDL: from pydantic models and dataclass-like annotations, or given as DDL.
+"""Schemas as Spark's DDL: from pydantic models, or given as DDL.
 
 `str` STRING, `int` LONG, `float` DOUBLE, `bool` BOOLEAN, `bytes` BINARY, `datetime` TIMESTAMP,
 `date` DATE, `Decimal` DECIMAL(38,18), `list[T]` ARRAY, `dict[str, T]` MAP, enums of text and

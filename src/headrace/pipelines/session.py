@@ -30,6 +30,7 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",  # of a table's own log; 50 by default
 }
 ALWAYS = {
     "spark.ui.enabled": "false",
