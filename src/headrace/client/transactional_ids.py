@@ -154,10 +154,14 @@ class TransactionalIds:
 
     def abort_in(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
         """A marker in this partition; for a transaction that no coordinator knows any more."""
+        self.end_in(topic, partition, hanging, commit=False)
+
+    def end_in(self, topic: str, partition: int, hanging: OpenTransaction, *, commit: bool) -> None:
+        """The marker that is missing there, by somebody who knows what was decided."""
         marker = write_txn_markers.WritableTxnMarker(
             hanging.producer_id,
             hanging.producer_epoch,
-            False,
+            commit,
             [write_txn_markers.WritableTxnMarkerTopic(topic, [partition])],
             max(hanging.coordinator_epoch, 0),
         )
@@ -165,7 +169,7 @@ class TransactionalIds:
         with Wire(self.connection, self._leader_of(topic, partition)) as wire:
             answer = wire.ask(write_txn_markers, request)
         code = answer.markers[0].topics[0].partitions[0].error_code
-        _require(code, f"The transaction in {topic}-{partition} cannot be aborted")
+        _require(code, f"The transaction in {topic}-{partition} cannot be ended")
 
     # --- who to ask
 

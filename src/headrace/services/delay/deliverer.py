@@ -4,7 +4,9 @@
 `Aborted` (nothing became visible; begin anew), `Refused` (as well, because the cluster does not
 take certain records, which it names) and `Lost` (the producer is of no use any more, and whether
 the transaction was committed is known only after `open` of a new one). After each of them the
-truth is what the group has committed. Belongs to one thread. Knows nothing of due times.
+truth is what the group has committed. A producer that saw its cluster fail is given up as well,
+even if it could go on: transactions that ended meanwhile are looked at before a new one begins
+(`hanging.py`). Belongs to one thread. Knows nothing of due times.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ TRANSACTION_MS = 10_000
 LONGEST_INSISTENCE_S = 2 * TRANSACTION_MS / 1000
 # A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
 LARGEST_BATCH_BYTES = 900_000
+# A transaction that took longer has seen a broker fail, whatever its calls say.
+SLOW_S = 2.0
 # Enough for one transaction; `send` waits when it is full.
 QUEUED_RECORDS = 100_000
 QUEUED_KIB = 256 * 1024
@@ -50,6 +54,10 @@ OF_THE_RECORD = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
+
+
+# A connection that broke, in whatever way.
+OF_A_BROKER = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 
 
 class Aborted(Exception):
@@ -95,6 +103,8 @@ class Deliverer:
         self.transactional_id = transactional_id
         self.largest_batch_bytes = min(largest_batch_bytes, LARGEST_BATCH_BYTES)
         self._refusals: list[Refusal] = []
+        self._began_at = 0.0
+        self._trouble: str | None = None
         settings = program_settings(
             connection,
             {
@@ -119,7 +129,7 @@ class Deliverer:
             },
         )
         settings["on_delivery"] = self._reported
-        settings["error_cb"] = lambda _: None  # the calls themselves say what went wrong
+        settings["error_cb"] = self._failed
         self._producer = Producer(settings)
         self._produce = self._producer.produce
 
@@ -128,6 +138,7 @@ class Deliverer:
         while True:
             try:
                 self._producer.init_transactions(PATIENCE_S)
+                self._trouble = None
                 return
             except KafkaException as failure:
                 error = kafka_error(failure)
@@ -136,6 +147,8 @@ class Deliverer:
 
     def begin(self) -> None:
         self._refusals.clear()
+        self._require_health()
+        self._began_at = monotonic()
         try:
             self._producer.begin_transaction()
         except KafkaException as failure:
@@ -169,8 +182,11 @@ class Deliverer:
     def commit(self, offsets: list[TopicPartition], group: Any) -> None:
         """`group` is the consumer's group metadata: an older generation than the group's fails."""
         producer = self._producer
+        self._require_health()
         self._insist(lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S))
         self._insist(lambda: producer.commit_transaction(PATIENCE_S))
+        if monotonic() - self._began_at > SLOW_S:
+            raise Lost("the transaction was committed, but it took long")
 
     def close(self) -> None:
         """Without a word to the cluster: no transaction is open, or it is lost."""
@@ -197,7 +213,17 @@ class Deliverer:
         self._refusals.clear()
         if refusals:
             return Refused(refusals)
+        if monotonic() - self._began_at > SLOW_S:
+            return Lost(f"{error.name()}: {error.str()}; aborted, but it took long")
         return Aborted(f"{error.name()}: {error.str()}")
+
+    def _require_health(self) -> None:
+        if self._trouble is not None:
+            raise Lost(f"the cluster failed: {self._trouble}")
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.code() in OF_A_BROKER:
+            self._trouble = error.str()
 
     def _reported(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() != KafkaError._PURGE_QUEUE:

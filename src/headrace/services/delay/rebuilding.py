@@ -20,12 +20,13 @@ from headrace.client.wire import Wire, require_no_error
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import find_coordinator, list_offsets, metadata, offset_fetch
 from headrace.protocol.uuids import to_text
-from headrace.services.delay.fencing import STUCK_AFTER_S
 from headrace.services.delay.intake import Place
 
 log = logging.getLogger("headrace.delay")
 
 ASK_AGAIN_S = 0.05
+# A transaction of ours takes milliseconds; one that is open for longer has lost its owner.
+STUCK_AFTER_S = 0.5
 GROUP_KEY = 0  # FindCoordinator's type
 FIRST_FIND_WITH_MANY = 4
 FIRST_FETCH_OF_MANY = 8
@@ -60,7 +61,7 @@ class Inquiry:
         self._group = group
         self._wanted: dict[Place, _Wanted] = {}
         self._count = 0
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._ask_at = 0.0
 
     def want(self, place: Place) -> None:
@@ -84,7 +85,7 @@ class Inquiry:
         if self._round is None:
             if self._wanted and monotonic() >= self._ask_at:
                 asked = {place: wanted.number for place, wanted in self._wanted.items()}
-                self._round = _Round(self._connection, self._group, asked)
+                self._round = Round(self._connection, self._group, asked)
             return {}
         if self._round.is_alive():
             return {}
@@ -103,16 +104,24 @@ class Inquiry:
         return known
 
 
-class _Round(threading.Thread):
-    """One round of questions for some partitions."""
+class Round(threading.Thread):
+    """One round of questions for some partitions; `stable` waits for open transactions."""
 
-    def __init__(self, connection: Connection, group: str, asked: dict[Place, int]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        asked: dict[Place, int],
+        *,
+        stable: bool = True,
+    ) -> None:
         super().__init__(name="headrace-delay-inquiry", daemon=True)
         self.asked = asked
         self.answers: dict[Place, Answer] = {}
         self.unstable: set[Place] = set()
         self._connection = connection
         self._group = group
+        self._stable = stable
         self._ids: dict[str, bytes] = {}
         self._leaders: dict[Place, Address] = {}
         self.start()
@@ -176,7 +185,8 @@ class _Round(threading.Thread):
         ]
         group = offset_fetch.OffsetFetchRequestGroup(self._group, topics=topics)
         answer = wire.ask(
-            offset_fetch, offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
+            offset_fetch,
+            offset_fetch.OffsetFetchRequest(groups=[group], require_stable=self._stable),
         )
         (found,) = answer.groups
         require_no_error(found.error_code)

@@ -22,6 +22,7 @@ from time import monotonic, time_ns
 from confluent_kafka import TopicPartition
 
 from headrace.client.connection import Connection, Setting, connected
+from headrace.client.errors import ClientError
 from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writing
 from headrace.services.delay.coverage import Coverage
@@ -101,6 +102,7 @@ class DelayService:
         self._admin = self.connection.admin()
         self._owned: dict[Place, Owned] = {}
         self._deliverer: Deliverer | None = None
+        self._is_clear = False  # of transactions that an earlier producer of ours left open
         self._member: Member
         self._reader: Reader
         self._fencing = Fencing(self.connection, group, self.transactional_id)
@@ -358,7 +360,7 @@ class DelayService:
     def _can_deliver(self) -> bool:
         """A producer is made as soon as there is a topic: its first word takes a while."""
         if self._deliverer is not None:
-            return True
+            return self._is_clear or self._clear()
         if not self._catalog.pairs:
             return False
         deliverer = Deliverer(
@@ -373,7 +375,18 @@ class DelayService:
             log.warning("no producer: %s", lost)
             return False
         self._deliverer = deliverer
-        return True
+        return self._clear()
+
+    def _clear(self) -> bool:
+        """A marker ends whatever its producer has open: first what an earlier one left there."""
+        try:
+            self._is_clear = not self._fencing.own_hangs()
+        except ClientError as failure:
+            log.warning("own transactions cannot be asked for: %s", failure)
+        if not self._is_clear:
+            self._settle_at = monotonic() + WAIT_AFTER_LOSS_S
+            self._fencing.fence(self._owned)
+        return self._is_clear
 
     def _decide(self, now_ms: int) -> list[tuple[Owned, Pair, Settlement]]:
         due = []
@@ -460,6 +473,7 @@ class DelayService:
         if self._deliverer is not None:
             self._deliverer.close()
             self._deliverer = None
+            self._is_clear = False
 
     def _close(self) -> None:
         self._topics.stop()
