@@ -1,0 +1,47 @@
+"""Offsets that Apache Kafka holds in a transaction which its coordinator has closed.
+
+The stories of tests/unit/services/delay/test_hanging.py, told to the broker on which it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.server.clock import MovableClock
+from tests.interop.brokers import Node, make_node
+from tests.unit.services.delay import test_hanging as stories
+
+impatient = stories.impatient
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Node]:
+    settings = {"transaction.partition.verification.enable": "false"}
+    with make_node("apache", tmp_path / "node", settings) as node:
+        node.clock = MovableClock()  # type: ignore[attr-defined]  # as the service's clock wants
+        yield node
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_it_is_ended_as_it_was_decided(
+    broker: Node,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    commit: bool,
+    remembered: bool,
+) -> None:
+    stories.test_it_is_ended_as_it_was_decided(
+        broker, tmp_path / "store", caplog, commit, remembered
+    )
+
+
+def test_nothing_is_begun_over_an_own_one_that_was_aborted(
+    broker: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stories.test_nothing_is_begun_over_an_own_one_that_was_aborted(
+        broker, tmp_path / "store", caplog
+    )
