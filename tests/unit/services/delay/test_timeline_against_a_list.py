@@ -7,6 +7,7 @@ the store lost or years behind.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -27,6 +28,8 @@ from headrace.services.delay.store import RocksPending, Store
 from tests.unit.services.delay.a_world import MINUTE_MS, TOPIC, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 
+# `make test` stays short; a longer look: EXAMPLES=1000 and this file alone.
+EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
 YEAR_MS = 365 * 24 * 60 * MINUTE_MS
 IDS = st.sampled_from(["a", "b", "ü"])
 DELAYS = st.one_of(
@@ -250,6 +253,6 @@ class TimelinesOnDisk(Timelines):
 
 
 TestInMemory = TimelinesInMemory.TestCase
-TestInMemory.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestInMemory.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 TestOnDisk = TimelinesOnDisk.TestCase
-TestOnDisk.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestOnDisk.settings = settings(max_examples=EXAMPLES // 5, stateful_step_count=40, deadline=None)
