@@ -10,7 +10,8 @@ One flow per system, on a fresh folder, so that each question is asked with `PEN
               arrival to the last; on Kafka a probe of 100 records per second runs beside it
   restart     100 messages per second fall due; kill -9 of everything, start at once: from the start
               of the process to the first message stored in the target
-None may be early, lost or doubled, or the run fails. Messages have 100 bytes.
+Steady loads and the burst begin when their receiver has seen its first messages. None may be
+early, lost or doubled, or the run fails. Messages have 100 bytes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ HOUR_MS = 3_600_000
 SETTLE_MS = 5_000  # of a steady load: the first messages find cold caches
 DELAY_MS, DELAY_SPAN_MS = 2_000, 2_000
 PROBE_RATE = 100
+WAKING = 400  # some for each queue or partition
 LATE_S = 300.0  # how long a rival may need for what we ask; then what is missing counts as lost
 
 SYSTEMS: dict[str, type[DelaySystem]] = {
@@ -96,8 +98,10 @@ def _later(system: DelaySystem, numbers: Numbers, count: int) -> tuple[int, floa
 def _lateness(run: Run, system: DelaySystem, numbers: Numbers, samples: Samples, rate: int) -> None:
     seconds = run.count(20, 4)
     count = seconds * rate
-    load = Load(count, numbers.take(count), rate=rate, delay=DELAY_MS, span=DELAY_SPAN_MS)
+    load = Load(count, rate=rate, delay=DELAY_MS, span=DELAY_SPAN_MS)
     with system.receiving(f"steady-{rate}") as receiver:
+        _wake(run, system, receiver, numbers)
+        load.first = numbers.take(count)  # behind those that woke it
         began = _now_ms()
         cpu = system.processor_seconds()
         system.send(load)
@@ -110,6 +114,13 @@ def _lateness(run: Run, system: DelaySystem, numbers: Numbers, samples: Samples,
     run.details.append(
         f"{run.target.name}, {rate} per second: largest {late[-1]} ms, {cores:.2f} cores"
     )
+
+
+def _wake(run: Run, system: DelaySystem, receiver: Receiver, numbers: Numbers) -> None:
+    """Until messages arrive: RocketMQ's consumers may need 20 s to be given their queues."""
+    load = Load(WAKING, numbers.take(WAKING), delay=500)
+    system.send(load)
+    _arrived(run, system, receiver, load, "first messages of a receiver")
 
 
 def _arrived(run: Run, system: DelaySystem, receiver: Receiver, load: Load, what: str) -> Arrivals:
@@ -129,12 +140,14 @@ def _arrived(run: Run, system: DelaySystem, receiver: Receiver, load: Load, what
 def _burst(run: Run, system: DelaySystem, numbers: Numbers, samples: Samples) -> None:
     count = min(BURST, 20_000) if run.quick else BURST
     expected_s = count / samples["accepted"][-1]
-    due = _now_ms() + int(1000 * (2 * expected_s + 5))
-    load = Load(count, numbers.take(count), due_from=due, span=1000)
     with system.receiving("burst") as receiver:
+        _wake(run, system, receiver, numbers)
+        due = _now_ms() + int(1000 * (2 * expected_s + 5))
+        load = Load(count, numbers.take(count), due_from=due, span=1000)
         system.send(load)
         if _now_ms() > due:
             run.warnings.append(f"{run.target.name}: the burst was due before all of it was sent")
+        time.sleep(max(0.0, due / 1000 - 1 - time.time()))
         probe = Probe(run, system) if isinstance(system, KafkaDelay) else None
         arrivals = _arrived(run, system, receiver, load, "burst")
     if probe is not None:

@@ -46,7 +46,7 @@ class Nats(DelaySystem):
             "nats",
             [str(nats_server()), "-js", "-sd", str(self.target.data), "-a", HOST, "-p", port],
         )
-        wait_for_port(self.target.port)
+        wait_for_port(self, "nats", self.target.port)
 
     def create(self) -> None:
         done = subprocess.run(self.client("create"), capture_output=True, text=True, timeout=60)
@@ -61,13 +61,15 @@ class Nats(DelaySystem):
         return [self.target.data]
 
 
-def wait_for_port(port: int) -> None:
+def wait_for_port(system: DelaySystem, name: str, port: int) -> None:
+    """Until a process of the system listens; if it ended or takes too long, its log says why."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
             socket.create_connection((HOST, port), timeout=1).close()
             return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
+        except OSError as refused:
+            if time.monotonic() > deadline or system.processes[name].poll() is not None:
+                log = (system.target.folder / f"{name}.log").read_text(errors="replace")
+                raise RuntimeError(f"{name} did not start:\n{log[-3000:]}") from refused
             time.sleep(0.01)

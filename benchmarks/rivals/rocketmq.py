@@ -8,15 +8,17 @@ the finest it takes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.interop.brokers import free_port
 from tests.interop.tools import run, tool
 
-from ..brokers import free_port
 from .nats import wait_for_port
 from .systems import HERE, HOST, RIVALS, DelaySystem
 
@@ -54,9 +56,20 @@ def java(flags: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
     return [tool("java"), *flags, *OPENED, "-cp", class_path, main_class, *arguments]
 
 
+def broker_port() -> int:
+    """The broker takes two more ports, for replicas and for its fast lane."""
+    while True:
+        port = free_port()
+        with contextlib.suppress(OSError):
+            for neighbour in (port - 2, port + 1):
+                with socket.socket() as probe:
+                    probe.bind((HOST, neighbour))
+            return port
+
+
 @dataclass(slots=True)
 class RocketMq(DelaySystem):
-    broker_port: int = field(default_factory=free_port)
+    broker_port: int = field(default_factory=broker_port)
 
     @property
     def _home(self) -> Path:
@@ -78,7 +91,7 @@ class RocketMq(DelaySystem):
                 ),
                 **home,
             )
-            wait_for_port(self.target.port)
+            wait_for_port(self, "names", self.target.port)
         settings = ("-c", str(self._home / "conf" / "broker.conf"))
         self.spawn(
             "broker",
@@ -89,7 +102,7 @@ class RocketMq(DelaySystem):
             ),
             **home,
         )
-        wait_for_port(self.broker_port)
+        wait_for_port(self, "broker", self.broker_port)
 
     def _settle(self) -> None:
         conf = self._home / "conf"
