@@ -134,5 +134,7 @@ class Fencing:
                 self._reported.add(what)
                 log.error("%s. What was decided cannot be seen, so it waits: %s", what, failure)
             return
+        if not count:
+            return  # another instance was faster
         word = "commit" if decision.commit else "abort"
         log.warning("%s. %d %s markers are written: %s", what, count, word, decision.why)

@@ -382,7 +382,7 @@ class DelayService:
         try:
             self._is_clear = not self._fencing.own_hangs()
         except ClientError as failure:
-            log.warning("own transactions cannot be asked for: %s", failure)
+            log.info("own transactions cannot be asked for: %s", failure)
         if not self._is_clear:
             self._settle_at = monotonic() + WAIT_AFTER_LOSS_S
             self._fencing.fence(self._owned)
