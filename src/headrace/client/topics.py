@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -26,6 +26,15 @@ from headrace.client.connection import Connection, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 
 BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
+
+# What a broker says of a partition that it is about to lead, or has just ceased to.
+NOT_LED_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -146,11 +155,18 @@ class Topics:
                 request_timeout=self.connection.timeout_s,
             )
             offsets = {
-                place.partition: self._answer(future, topic.name).offset
-                for place, future in asked.items()
+                place.partition: self._offset(future, topic.name) for place, future in asked.items()
             }
             for partition in led:
                 setattr(partition, name, offsets[partition.partition])
+
+    def _offset(self, future: Future[Any], topic: str) -> int | None:
+        """None while a partition has no leader that knows of it: a new topic, or a move."""
+        failure = future.exception(timeout=self.connection.timeout_s + 5)
+        if isinstance(failure, KafkaException) and kafka_error(failure).code() in NOT_LED_YET:
+            return None
+        offset: int = self._answer(future, topic).offset
+        return offset
 
     def settings_of(self, name: str) -> dict[str, Setting]:
         entries = self._configs(ConfigResource(ResourceType.TOPIC, name))
