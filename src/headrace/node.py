@@ -202,7 +202,7 @@ class Node:
         return kept
 
     def buffer_is_free(self) -> None:
-        """The memory that requests came in is used again: what still lies in it goes to the files."""
+        """The memory of requests is used again: what still lies in it goes to the files."""
         borrowing = self._unwritten.borrowing
         for each in borrowing:
             try:

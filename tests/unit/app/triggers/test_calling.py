@@ -1,4 +1,4 @@
-"""From a batch to calls: filtered, cut by size, split around a bad record, held while it is down."""
+"""From a batch to calls: filtered, cut by size, split around a bad one, held while it is down."""
 
 import asyncio
 
