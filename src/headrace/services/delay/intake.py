@@ -193,6 +193,11 @@ class Reader:
             taken.add(self._consumer.consume(most - 1, 0))
         return taken
 
+    def is_behind(self, place: Place, offset: int) -> bool:
+        """Whether the last fetch told of more records from this offset on."""
+        bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+        return bounds is not None and bounds[1] > offset
+
     def close(self) -> None:
         self._consumer.close()
 

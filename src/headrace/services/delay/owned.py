@@ -21,6 +21,19 @@ class Owned:
     ready_at: int = 0
     problem: str | None = None
     refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until it is settled
+    read_to_ms: int | None = None  # append time of the last record read; None at the log's end
+
+    def due_until(self, now_ms: int) -> int:
+        """What is due by then may be delivered.
+
+        While there is more to read, nothing that is due after the last record read was appended:
+        what is not read yet cannot be due earlier, so the order of due times holds however far the
+        reading lags behind. Where the intake waits for a settlement, waiting for it would be for
+        ever.
+        """
+        if self.read_to_ms is None or self.timeline is None or not self.timeline.wants_more():
+            return now_ms
+        return min(now_ms, self.read_to_ms)
 
 
 def flows(owned: Owned) -> bool:
