@@ -70,6 +70,7 @@ def run(
         list[str], typer.Option("--spark", metavar="KEY=VALUE", help="A setting for Spark.")
     ] = [],
     data: Data = HERE,
+    as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
     client_config: ClientConfig = None,
@@ -84,11 +85,12 @@ def run(
         raise Failure("--into goes with --history.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         try:
+            loaded = load(which)
             runner = Runner(
-                pipeline=load(which),
+                pipeline=loaded,
                 connection=cluster,
                 data=data,
-                say=output.say,
+                say=output.note if as_json else output.say,
                 note=output.note,
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
@@ -99,6 +101,8 @@ def run(
                 runner.stream(once=once)
         except PipelineError as failure:
             raise Failure(str(failure)) from failure
+    if as_json:
+        output.answer_json(_state(_folder(data, loaded.name)))
 
 
 @app.command(name="list")
@@ -140,13 +144,16 @@ def status(name: Name, data: Data = HERE, as_json: Json = False) -> None:
 
 
 @app.command()
-def stop(name: Name, data: Data = HERE) -> None:
+def stop(name: Name, data: Data = HERE, as_json: Json = False) -> None:
     """Tell the process that runs a pipeline on this machine to stop."""
     try:
         process = _folder(data, name).stop()
     except PipelineError as failure:
         raise Failure(str(failure)) from failure
-    output.say(f"Told process {process} to stop {name}.")
+    if as_json:
+        output.answer_json({"name": name, "told": process})
+    else:
+        output.say(f"Told process {process} to stop {name}.")
 
 
 @app.command()
@@ -155,6 +162,7 @@ def reset(
     table: Annotated[bool, typer.Option("--table", help="Remove its table too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     data: Data = HERE,
+    as_json: Json = False,
 ) -> None:
     """Forget how far a pipeline came: its next run begins at the beginning."""
     what = "its checkpoint and its table" if table else "its checkpoint"
@@ -164,7 +172,10 @@ def reset(
         _folder(data, name).reset(table=table)
     except PipelineError as failure:
         raise Failure(str(failure)) from failure
-    output.say(f"{name} begins anew.")
+    if as_json:
+        output.answer_json({"name": name, "table_removed": table})
+    else:
+        output.say(f"{name} begins anew.")
 
 
 def _folder(data: Path, name: str) -> Folder:
