@@ -349,6 +349,9 @@ class DelayService:
         except Refused as refused:
             self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
             self._learn(refused, settled)
+            # The refused batch has used up sequence numbers: librdkafka now and then fails the next
+            # transaction because of the gap. A new producer begins anew.
+            self._drop_deliverer()
         except Aborted as aborted:
             self.counters.aborted += 1
             self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
