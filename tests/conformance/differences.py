@@ -119,15 +119,25 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Defaults for clusters of three",
         "replication factors of internal topics 3, min.insync.replicas 2, first rebalance delayed "
-        "by 3 s",
-        "1, 1 and no delay",
+        "by 3 s, assignments of the consumer protocol a second apart",
+        "1, 1 and no delays",
         "`headrace start` is a cluster of one and must work without settings",
         r(r"^configs: settings of the broker: "),
         r(
             r"configs\.(offsets\.topic\.replication\.factor|transaction\.state\.log\."
             r"(replication\.factor|min\.isr)|share\.coordinator\.state\.topic\."
-            r"(replication\.factor|min\.isr)|group\.initial\.rebalance\.delay\.ms)\."
+            r"(replication\.factor|min\.isr)|group\.initial\.rebalance\.delay\.ms|"
+            r"group\.consumer\.assignment\.interval\.ms)\."
         ),
+    ),
+    Difference(
+        "Socket buffers",
+        "100 KiB by default",
+        "-1 by default: the system's, and larger ones for clients on this machine",
+        "measured: large batches arrive whole and cost less",
+        r(r"^configs: settings of the broker: "),
+        r(r"configs\.socket\.(send|receive)\.buffer\.bytes\."),
+        r(r"^'102400'$"),
     ),
     Difference(
         "Limits on connections",
