@@ -107,6 +107,19 @@ class DelayProcess:
             f"{delivering} partitions deliver, not {count}:\n{self.log_text()[-3000:]}"
         )
 
+    def wait_for_a_share(self, within_s: float = 30.0) -> None:
+        """Until something delivers here: of which topic is the group's affair."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):
+                found = [
+                    each for topic in self.ask("/stats")["topics"] for each in topic["partitions"]
+                ]
+                if found and all(each["state"] == "delivering" for each in found):
+                    return
+            time.sleep(0.05)
+        raise AssertionError(f"nothing delivers here:\n{self.log_text()[-3000:]}")
+
     def log_text(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 

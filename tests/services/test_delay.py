@@ -122,8 +122,8 @@ def test_an_instance_that_stands_still_and_wakes_up_does_no_harm(
         DelayProcess(node.bootstrap, tmp_path, "a") as one,
         DelayProcess(node.bootstrap, tmp_path, "b") as other,
     ):
-        one.wait_for_partitions(topic, PARTITIONS // 2)
-        other.wait_for_partitions(topic, PARTITIONS // 2)
+        one.wait_for_a_share()
+        other.wait_for_a_share()
         send_some(ledger, 10_000, 25_000, seed=4)
         time.sleep(1)
         one.halt()
@@ -141,12 +141,12 @@ def test_instances_come_and_go(node: Node, topic: str, tmp_path: Path) -> None:
         DelayProcess(node.bootstrap, tmp_path, "b") as two,
     ):
         send_some(ledger, 10_000, 20_000, seed=5)
-        one.wait_for_partitions(topic, PARTITIONS // 2)
+        one.wait_for_a_share()
         with DelayProcess(node.bootstrap, tmp_path, "c") as three:
-            three.wait_for_partitions(topic, 1)
+            three.wait_for_a_share()
             send_some(ledger, 5_000, 5_000, seed=6)
             one.stop()
-            three.wait_for_partitions(topic, PARTITIONS // 2)
+            three.wait_for_a_share()
             two.kill()
             three.wait_for_partitions(topic, PARTITIONS, within_s=40)
             settled(ledger, watcher, 90).require_clean()

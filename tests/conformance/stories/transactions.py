@@ -398,6 +398,7 @@ def records_of_transactions(stage: Stage) -> None:
             producer.send(line("begins with a gap"), version, topic, 3)
             producer.send(line("begins"), version, topic, 0)
             producer.end(None, BUMPS, commit=True)
+            stage.until(lambda producer=producer: is_complete(producer))  # type: ignore[misc]
 
 
 def is_complete(producer: Producer) -> bool:
