@@ -159,9 +159,6 @@ class App:
         self.subscriptions.append(subscription)
         return subscription
 
-    def subscription_for(self, topic: str) -> Subscription | None:
-        return next((one for one in self.subscriptions if one.matches(topic)), None)
-
     # ---- sending
 
     def send(

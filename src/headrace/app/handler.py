@@ -46,10 +46,6 @@ class Plan:
         return any(part == "value" for _, part in self.parts)
 
     @property
-    def wants_message(self) -> bool:
-        return any(part == "message" for _, part in self.parts)
-
-    @property
     def wants_db(self) -> bool:
         return any(part == "db" for _, part in self.parts)
 

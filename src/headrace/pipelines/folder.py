@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.pipelines.declaration import Pipeline, Table
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 
 DEFAULT = "headrace-pipelines"
@@ -128,10 +128,6 @@ def table_place(data: Path, name: str) -> str:
     if "://" in name:
         return name
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
-
-
-def table_of(pipeline: Pipeline, data: Path) -> str | None:
-    return table_place(data, pipeline.sink.name) if isinstance(pipeline.sink, Table) else None
 
 
 def known(data: Path) -> list[Folder]:
