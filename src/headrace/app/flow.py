@@ -74,6 +74,7 @@ class Flow:
         self.mean_s = 0.001  # of one attempt
         self._chance = chance
         self._in_memory = 0
+        self._say_later_from_ms = 0
         self._gathers_until_ms: int | None = None  # when an incomplete batch goes as it is
         self._ripe_runs = 0  # runs that need not gather any more
 

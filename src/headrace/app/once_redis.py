@@ -20,13 +20,14 @@ from typing import Any
 
 import redis
 import redis.asyncio
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import RedisError
 
 from headrace.app.once import OnceAttempt
 from headrace.app.retry import Duration, TryLater, milliseconds
 
 DONE = b"done"
-AWAY = (ConnectionError, TimeoutError, OSError)
+# Whatever Redis answers instead of doing its work, it is not the message's fault.
+AWAY = (RedisError, OSError)
 TIMEOUTS: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
 
 # Change the key only while the claim is still ours: another may hold it after ours ran out.

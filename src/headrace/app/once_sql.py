@@ -5,8 +5,9 @@ work: both are there or neither, whatever dies in between. That is strong enough
 as the handler's whole effect goes through the `db` it is given.
 
 A second attempt at the same message, also one that runs at the same moment, finds the row (or
-waits for the transaction that writes it, but no longer than `lock_wait`). A database that is away
-or locked is nobody's failure: `TryLater`. Rows older than `keep` are removed now and then.
+waits for the transaction that writes it, but no longer than `lock_wait`). Whatever the database
+refuses before the handler has begun is no failure of the message: `TryLater`; so is a connection
+that is lost inside. Rows older than `keep` are removed now and then.
 
 Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL and SQLite.
 """
@@ -23,13 +24,14 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Engine, MetaData, String, Table, delete, insert, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import Delete, Insert
 
@@ -40,7 +42,8 @@ from headrace.app.retry import Duration, TryLater, milliseconds
 LONGEST_GROUP = 255
 LONGEST_MESSAGE_ID = 512
 CLEAN_EVERY_MS = 600_000
-AWAY = (OperationalError, InterfaceError, OSError)
+# Of PostgreSQL: connection failures, and a server that shuts down or starts up.
+AWAY_STATES = ("08", "57P")
 
 
 class Sql:
@@ -111,7 +114,7 @@ class Sql:
         try:
             self._make_ready(engine)
             connection = engine.connect()
-        except AWAY as away:
+        except (SQLAlchemyError, OSError) as away:
             raise _try_later(away) from away
         entered = False
         try:
@@ -119,15 +122,18 @@ class Sql:
                 duplicate = not self._claim(connection, row)
                 entered = True
                 yield OnceAttempt(duplicate, None if duplicate else connection)
-        except (DBAPIError, OSError) as failure:
+        except (SQLAlchemyError, OSError) as failure:
+            if not entered:
+                self._ready = False  # perhaps somebody dropped the table
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
         finally:
             connection.close()
         if (cleaning := self._cleaning()) is not None:
-            with engine.begin() as connection:
-                connection.execute(cleaning)
+            with suppress(SQLAlchemyError, OSError):  # the next time, then
+                with engine.begin() as connection:
+                    connection.execute(cleaning)
 
     @asynccontextmanager
     async def _attempt_async(
@@ -136,7 +142,7 @@ class Sql:
         try:
             await self._make_ready_async(engine)
             connection = await engine.connect()
-        except AWAY as away:
+        except (SQLAlchemyError, OSError) as away:
             raise _try_later(away) from away
         entered = False
         try:
@@ -144,15 +150,18 @@ class Sql:
                 duplicate = not await connection.run_sync(self._claim, row)
                 entered = True
                 yield OnceAttempt(duplicate, None if duplicate else connection)
-        except (DBAPIError, OSError) as failure:
+        except (SQLAlchemyError, OSError) as failure:
+            if not entered:
+                self._ready = False  # perhaps somebody dropped the table
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
         finally:
             await connection.close()
         if (cleaning := self._cleaning()) is not None:
-            async with engine.begin() as connection:
-                await connection.execute(cleaning)
+            with suppress(SQLAlchemyError, OSError):
+                async with engine.begin() as connection:
+                    await connection.execute(cleaning)
 
     def _claim(self, connection: Connection, row: dict[str, Any]) -> bool:
         """Write the row; False if it was there. Waits for another attempt that is writing it."""
@@ -215,17 +224,26 @@ class Sql:
 
 
 def _key(message_id: str) -> str:
-    if len(message_id) <= LONGEST_MESSAGE_ID:
+    """What every database takes into its column: PostgreSQL knows no NUL and no lone surrogate."""
+    if len(message_id) <= LONGEST_MESSAGE_ID and message_id.isprintable():
         return message_id
-    return "sha256:" + hashlib.sha256(message_id.encode()).hexdigest()
+    raw = message_id.encode(errors="surrogatepass")
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
 def _is_away(failure: Exception, *, inside_handler: bool) -> bool:
-    """Before the handler every such error is the database's; inside, only a lost connection is."""
-    if isinstance(failure, DBAPIError) and failure.connection_invalidated:
-        return True
-    return not inside_handler and isinstance(failure, AWAY)
+    """Before the handler every error is the database's; inside, only a lost connection is."""
+    if not inside_handler:
+        return not isinstance(failure, DataError)
+    if not isinstance(failure, DBAPIError):
+        return False
+    state = getattr(failure.orig, "sqlstate", None) or getattr(failure.orig, "pgcode", None) or ""
+    return failure.connection_invalidated or state.startswith(AWAY_STATES)
 
 
 def _try_later(why: Exception) -> TryLater:
-    return TryLater(f"the database of once= is away or locked: {why}")
+    return TryLater(f"the database of once= cannot be used now: {_first_line(why)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

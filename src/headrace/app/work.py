@@ -31,6 +31,8 @@ log = logging.getLogger("headrace.app")
 MOST_IN_MEMORY = 1_000
 # A record that could not be written for a retry or as a dead letter is written again after this.
 WRITE_AGAIN_MS = 1_000
+# What a handler waits for is named in the log at most this often.
+SAY_LATER_EVERY_MS = 30_000
 
 
 class Work(Flow):
@@ -88,6 +90,7 @@ class Work(Flow):
     def judge(self, job: Job, error: BaseException) -> tuple[int, int] | None:
         """Attempts made and milliseconds to wait; None if there is to be no other attempt."""
         if isinstance(error, TryLater):
+            self._say_later(error)
             return job.made, error.after_ms
         if isinstance(error, Undecodable):
             return None
@@ -96,6 +99,16 @@ class Work(Flow):
         if not retry.again(error, made):
             return None
         return made, retry.wait_ms(made, self._chance.random())
+
+    def _say_later(self, why: TryLater) -> None:
+        """Once for all records that wait for the same reason, and again while it lasts."""
+        now_ms = self.clock()
+        if now_ms < self._say_later_from_ms:
+            return
+        self._say_later_from_ms = now_ms + SAY_LATER_EVERY_MS
+        log.warning(
+            "%s waits, nothing is lost and no attempt is counted: %s", self.subscription.name, why
+        )
 
     def _wait_in_place(self, run: Run[Job], at: int, made: int, due_ms: int) -> None:
         """The lane waits in memory, the failed record first."""

@@ -63,7 +63,7 @@ def test_a_child_that_a_handler_forks_does_not_become_a_worker(cluster: Any, kin
     assert cluster.records("orders.g.dead") == []
 
 
-def test_what_is_away_for_a_while_does_not_use_up_attempts(cluster: Any) -> None:
+def test_what_is_away_for_a_while_does_not_use_up_attempts(cluster: Any, caplog: Any) -> None:
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g")
     attempts: list[int] = []
@@ -78,6 +78,8 @@ def test_what_is_away_for_a_while_does_not_use_up_attempts(cluster: Any) -> None
         app.send("orders", "x")
         cluster.until(lambda: app.subscriptions[0].stats.handled == 1)
     assert attempts == [1] * 6
+    [said] = [line.getMessage() for line in caplog.records if "waits" in line.getMessage()]
+    assert said.endswith("nothing is lost and no attempt is counted: the database is away")
 
 
 def test_an_exception_that_cannot_be_printed_is_parked_all_the_same(cluster: Any) -> None:

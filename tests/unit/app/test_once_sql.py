@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from headrace.app.once import Once
@@ -92,6 +92,49 @@ def test_a_database_that_is_locked_or_away_means_later(engine, clock, tmp_path):
     away = Sql(create_engine(f"sqlite:///{tmp_path / 'no' / 'such' / 'folder.db'}"), now_ms=clock)
     with pytest.raises(TryLater):
         bill(away, "c")
+
+
+def test_a_table_that_was_dropped_is_made_again(engine, clock):
+    once = Sql(engine, now_ms=clock)
+    assert bill(once, "a")
+    with engine.begin() as db:
+        db.execute(text("DROP TABLE headrace_once"))
+    with pytest.raises(TryLater):
+        bill(once, "b")
+    assert bill(once, "b")
+
+
+def test_an_answer_like_starting_up_is_nobodys_failure(engine, clock):
+    """asyncpg says it by no class of its own: a plain DBAPIError with state 57P03."""
+
+    class StartingUp(Exception):
+        sqlstate = "57P03"
+
+    once = Sql(engine, now_ms=clock)
+    with pytest.raises(TryLater), once.attempt("billing", "a"):
+        raise DBAPIError("SELECT 1", {}, StartingUp("the database system is starting up"))
+
+
+def test_a_failure_to_forget_old_rows_is_not_the_handlers(engine, clock):
+    once = Sql(engine, now_ms=clock)
+    with engine.begin() as db:
+        once.table.create(db)
+        db.execute(text("INSERT INTO headrace_once VALUES ('billing', 'old', 0)"))
+        db.execute(
+            text(
+                "CREATE TRIGGER keeps BEFORE DELETE ON headrace_once "
+                "BEGIN SELECT RAISE(ABORT, 'no'); END"
+            )
+        )
+    assert bill(once, "a")
+
+
+def test_an_id_that_no_column_takes_is_remembered_by_its_hash(engine, clock):
+    once = Sql(engine, now_ms=clock)
+    for strange in ("a\0b", "\ud800", "a\nb"):
+        for known in (False, True):
+            with once.attempt("billing", strange) as attempt:
+                assert attempt.duplicate is known
 
 
 def test_rows_are_forgotten_after_their_time(engine, clock):
