@@ -131,9 +131,8 @@ class Sql:
         finally:
             connection.close()
         if (cleaning := self._cleaning()) is not None:
-            with suppress(SQLAlchemyError, OSError):  # the next time, then
-                with engine.begin() as connection:
-                    connection.execute(cleaning)
+            with suppress(SQLAlchemyError, OSError), engine.begin() as connection:
+                connection.execute(cleaning)  # if it fails, then the next time
 
     @asynccontextmanager
     async def _attempt_async(
