@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.environment import Now
+from headrace.serving.principal import Principal
 
 
 class Refused(Exception):
@@ -45,6 +46,7 @@ class Peer(Protocol):
 
     client_host: str
     listener: str
+    principal: Principal
     repeated: Any  # what a handler has remembered to recognize the next request
 
 

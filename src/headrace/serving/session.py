@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.environment import Buffer, FileSlice
 from headrace.serving.api import Parked
+from headrace.serving.principal import ANONYMOUS, Principal
 
 Piece = Buffer | FileSlice
 
@@ -29,6 +30,7 @@ class Session:
     __slots__ = (
         "client_host",
         "listener",
+        "principal",
         "outbox",
         "owed",
         "line",
@@ -43,6 +45,7 @@ class Session:
     def __init__(self, client_host: str, listener: str, connection: Any = None) -> None:
         self.client_host = client_host
         self.listener = listener
+        self.principal: Principal = ANONYMOUS
         self.connection = connection  # the listener's own handle
         self.outbox: list[Piece] = []
         self.owed = 0  # bytes put into the outbox since it was last empty, slices not counted

@@ -1,0 +1,16 @@
+"""Who is at the other end of a connection, as Kafka names it: `User:alice`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Principal(NamedTuple):
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")  # nobody has logged in, and nobody was asked to
