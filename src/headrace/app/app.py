@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from headrace.app.decoding import Codec
 from headrace.app.handler import Handler, plan
 from headrace.app.lanes import OrderBy
-from headrace.app.observing import Observer
+from headrace.app.observing import Observer, forgiven
 from headrace.app.once import Once
 from headrace.app.publishing import Sender
 from headrace.app.retry import Duration, Retry, milliseconds
 from headrace.app.subscription import Subscription, checked
 from headrace.app.timers import WallClock, wall_ms
 from headrace.client.connection import Connection, Setting, connected
+from headrace.client.records import header_list
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.app.triggers.in_process_target import EventHandler
     from headrace.app.worker import Worker
     from headrace.client.delivery import Delivery
-    from headrace.client.records import GivenHeaders
+    from headrace.client.records import GivenHeaders, HeaderList
 
 H = TypeVar("H", bound=Handler)
 
@@ -75,6 +76,8 @@ class App:
         self.observers: list[Observer] = list(observers)
         self.clock: WallClock = clock or wall_ms
         self.seed = seed
+        # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
+        self.fetch_wait_ms = 100
         self.subscriptions: list[Subscription] = []
         self._sender: Sender | None = None
         self._worker: Worker | None = None
@@ -175,7 +178,18 @@ class App:
 
         Values go as in handlers: models, dataclasses, dicts as JSON, str and bytes as they are.
         """
+        if self.observers:
+            headers = self._with_context(headers)
         return self.sender.send(topic, value, key=key, headers=headers, partition=partition, **when)
+
+    def _with_context(self, given: GivenHeaders | None) -> HeaderList:
+        """A handler that sends goes on with its own trace; headers that were given stay."""
+        headers = header_list(given)
+        there = {name for name, _ in headers}
+        for observer in self.observers:
+            with forgiven(observer):
+                headers += [pair for pair in observer.sending() if pair[0] not in there]
+        return headers
 
     @property
     def sender(self) -> Sender:

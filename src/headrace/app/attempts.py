@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from headrace.app.job import Job
 from headrace.app.message import Message
-from headrace.app.observing import Observer
+from headrace.app.observing import Observer, forgiven
 from headrace.app.once import OnceAttempt
 from headrace.app.publishing import published
 from headrace.app.retry import AttemptTimedOut
 from headrace.app.work import Work
 from headrace.client.records import HeaderList, Outgoing
-
-log = logging.getLogger("headrace.app")
 
 Written = list[Outgoing[Any, Any]]
 
@@ -164,7 +161,7 @@ class Attempts:
     def headers_for(self, message: Message) -> HeaderList:
         found: HeaderList = []
         for observer in self._observers:
-            with _forgiven(observer):
+            with forgiven(observer):
                 found += observer.headers(self.work.subscription, message)
         return found
 
@@ -184,16 +181,8 @@ def _observed(
         return
     with contextlib.ExitStack() as stack:
         for observer in observers:
-            with _forgiven(observer):
+            with forgiven(observer):
                 around = observer.around(subscription, message)
                 if around is not None:
                     stack.enter_context(around)
         yield
-
-
-@contextlib.contextmanager
-def _forgiven(observer: Observer) -> Iterator[None]:
-    try:
-        yield
-    except Exception:  # noqa: BLE001 - looking on must not change what happens
-        log.exception("an observer failed: %s", type(observer).__name__)

@@ -27,6 +27,9 @@ from headrace.client.records import Outgoing
 # A slot takes at most so many records at once; with several slots and slow handlers one by one.
 LONGEST_RUN = 256
 QUICK_S = 0.0002
+# With the order of keys a run takes about so long: a longer one would leave the other keys, and
+# with them the committed offset, far behind.
+KEY_RUN_S = 0.01
 # Records of one exactly-once transaction.
 LONGEST_TRANSACTION = 1_000
 
@@ -75,6 +78,7 @@ class Flow:
         self._chance = chance
         self._in_memory = 0
         self._say_later_from_ms = 0
+        self._due_again: list[int] = []  # heap: when records that were put off are due
         self._gathers_until_ms: int | None = None  # when an incomplete batch goes as it is
         self._ripe_runs = 0  # runs that need not gather any more
 
@@ -141,7 +145,7 @@ class Flow:
             return
         with self.lock:
             due = owned.blocked.take_due(self.clock())
-            self.lanes.add(due)
+            self.lanes.add_first(due)
             ready = self.lanes.ready
         if due:
             self.wake(ready)
@@ -197,6 +201,8 @@ class Flow:
                 return 1
             share = self.lanes.waiting // (2 * subscription.concurrency)
             return max(1, min(share, LONGEST_RUN))
+        if subscription.order_by == "key" and self.mean_s > QUICK_S:
+            return max(1, min(int(KEY_RUN_S / self.mean_s), LONGEST_RUN))
         return LONGEST_RUN
 
     def completed(self, jobs: Sequence[Job]) -> None:
@@ -215,7 +221,7 @@ class Flow:
             if not stream.owned.gone:
                 self._finish(job, released)
         if released:
-            self.lanes.add(released)
+            self.lanes.add_first(released)
             self.wake(self.lanes.ready)
 
     def _finish(self, job: Job, released: list[Job]) -> None:
@@ -291,7 +297,7 @@ class Flow:
                 owned.blocked.finished(job)
                 if not owned.closing:
                     released = owned.blocked.take_due(self.clock())
-                    self.lanes.add(released)
+                    self.lanes.add_first(released)
             ready = self.lanes.ready
         if released:
             self.wake(ready)

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from headrace.app.attempts import Attempts, Duplicate, Written, _forgiven
+from headrace.app.attempts import Attempts, Duplicate, Written
 from headrace.app.decoding import Undecodable
 from headrace.app.job import Job
 from headrace.app.lanes import Run
 from headrace.app.message import PartialFailure
-from headrace.app.observing import Outcome
+from headrace.app.observing import Outcome, forgiven
 from headrace.app.work import Work
 from headrace.client.errors import ClientError
 from headrace.client.records import HeaderList, Sent
@@ -176,7 +176,7 @@ class Handling:
     ) -> None:
         message = job.message()
         for observer in self.work.observers:
-            with _forgiven(observer):
+            with forgiven(observer):
                 observer.ended(self.work.subscription, message, outcome, error, seconds)
 
     async def _may_begin(self, job: Job) -> bool:

@@ -31,10 +31,14 @@ from headrace.app.settling import NotOurs, Settling
 from headrace.app.work import Work
 from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import kafka_error
+from headrace.client.producer import NO_REBOOTSTRAP
 
 log = logging.getLogger("headrace.app")
 
 SESSION_TIMEOUT_MS = 10_000
+# Nothing here waits for a handler, so a polling thread that is silent for so long hangs. Kafka's
+# own limit of five minutes is also how long a rebalance of all others would wait for it.
+LONGEST_SILENCE_MS = 120_000
 COMMIT_EVERY_S = 0.5
 CHUNK = 2_000
 CHUNK_BYTES = 32_000_000
@@ -47,6 +51,8 @@ BUSY_POLL_S = 0.002
 # Retry partitions lose what is done, this often.
 TRIM_EVERY_S = 60.0
 CALL_S = 10.0
+# A question without which a partition cannot begin is asked in short turns: the others go on.
+QUESTION_S = 2.0
 LOOK_AGAIN_S = 0.2
 
 OF_THE_CLASSIC_PROTOCOL = (
@@ -70,6 +76,7 @@ class Intake:
         ensure: Callable[[str, int], None],
         loop_work: Callable[[], bool],
         revoke_wait_s: float,
+        fetch_wait_ms: int,
     ) -> None:
         """`work_for` finds the work of a topic; `ensure` makes its retry partitions, if this one
         is new; `loop_work` is called in every turn, and says whether to hurry.
@@ -92,12 +99,16 @@ class Intake:
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": 1_000,  # a rebalance is heard of by the next heartbeat
                 "allow.auto.create.topics": False,
-                # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
-                "fetch.wait.max.ms": 100,
+                "fetch.wait.max.ms": fetch_wait_ms,
                 # With a full local queue the next fetch waits; a second, its default, starves us.
                 "fetch.queue.backoff.ms": 20,
+                # With its default librdkafka may forget the only broker when that one starts anew.
+                "metadata.recovery.strategy": NO_REBOOTSTRAP,
             },
         )
+        session_ms = int(self._conf.get("session.timeout.ms", SESSION_TIMEOUT_MS))
+        self._conf.setdefault("max.poll.interval.ms", max(LONGEST_SILENCE_MS, session_ms))
+        self.lease_s = session_ms / 1000 * 0.8
         if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
             for name in OF_THE_CLASSIC_PROTOCOL:
                 self._conf.pop(name, None)
@@ -113,7 +124,6 @@ class Intake:
         self._mean_bytes = 1_000.0
         self._commit_at = self._trim_at = 0.0
         self._polled_at = time.monotonic()
-        self.lease_s = int(self._conf.get("session.timeout.ms", SESSION_TIMEOUT_MS)) / 1000 * 0.8
 
     def subscribe(self, topics: Iterable[str]) -> None:
         self.consumer.subscribe(
@@ -135,10 +145,8 @@ class Intake:
             self._read_retries()
         self._move()
         self._balance()
+        self._commit_now_and_then()
         now = time.monotonic()
-        if now >= self._commit_at:
-            self._commit_at = now + COMMIT_EVERY_S
-            self._commit(wait=False)
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY_S
             self._trim()
@@ -228,6 +236,12 @@ class Intake:
             log.warning(
                 "records are not moved to their retry topic yet: %s", kafka_error(failure).str()
             )
+
+    def _commit_now_and_then(self) -> None:
+        now = time.monotonic()
+        if now >= self._commit_at:
+            self._commit_at = now + COMMIT_EVERY_S
+            self._commit(wait=False)
 
     def _commit(self, *, wait: bool) -> None:
         try:
@@ -339,7 +353,7 @@ class Intake:
         """With read_committed librdkafka asks for stable offsets: an open transaction of a former
         owner is waited for (KIP-447).
         """
-        return self._asked(lambda: self.consumer.committed(asked, CALL_S))
+        return self._asked(lambda: self.consumer.committed(asked, QUESTION_S))
 
     def _offsets(self, places: list[Any], spec: Any) -> dict[Place, int]:
         if not places:
@@ -347,15 +361,20 @@ class Intake:
         asked = self._admin.list_offsets(
             {NativePartition(*place): spec for place in places},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=CALL_S,
+            request_timeout=QUESTION_S,
         )
         found = {}
         for place, future in asked.items():
-            found[(place.topic, place.partition)] = future.result(CALL_S + 5).offset
+            found[(place.topic, place.partition)] = future.result(CALL_S).offset
         return found
 
     def _asked(self, question: Callable[[], T]) -> T:
-        """The answer to a question without which we cannot begin; asked until it comes."""
+        """The answer to a question without which we cannot begin; asked until it comes.
+
+        It may take long: a worker that died in a transaction hides its places until the cluster
+        ends that. The partitions that we have go on meanwhile.
+        """
+        began = said = time.monotonic()
         while True:
             try:
                 return question()
@@ -363,8 +382,21 @@ class Intake:
                 error = kafka_error(failure)
                 if self.stopping or error.fatal():
                     raise
-                log.warning("a partition cannot begin yet: %s", error.str())
+                now = time.monotonic()
+                if now - said >= CALL_S:
+                    said = now
+                    log.warning(
+                        "partitions cannot begin yet, after %.0f seconds: %s",
+                        now - began, error.str(),
+                    )  # fmt: skip
+                self._keep_going()
                 time.sleep(LOOK_AGAIN_S)
+
+    def _keep_going(self) -> None:
+        """While the group is being answered: what we have is still ours and goes on."""
+        self._renew_lease()
+        self._loop_work()
+        self._commit_now_and_then()
 
     def _read_retries_of(self, new: list[OwnedPartition]) -> None:
         if not new:

@@ -91,7 +91,8 @@ class OwnedPartition:
 class Job:
     """One record. Built for each one that is read, so it has no more than it needs."""
 
-    __slots__ = ("native", "stream", "offset", "lane", "made", "_carried")
+    __slots__ = ("native", "stream", "offset", "lane", "made", "came", "_carried")
+    came: int  # its number among all that came; kept by the lanes
 
     def __init__(self, native: NativeMessage, stream: Stream, offset: int, lane: Hashable) -> None:
         self.native = native

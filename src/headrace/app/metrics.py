@@ -33,6 +33,7 @@ COUNTERS = {
     "received": "Records read, also from retry topics.",
     "handled": "Records whose handler succeeded.",
     "failed": "Attempts that failed.",
+    "put_off": "Attempts to be made later because something is away (TryLater), not counted.",
     "retried": "Attempts to be made again.",
     "parked": "Records put into the dead letters.",
     "duplicates": "Records that once= knew already.",
@@ -40,7 +41,6 @@ COUNTERS = {
 }
 GAUGES = {
     "in_flight": "Attempts under way.",
-    "waiting": "Records read and not begun.",
 }
 # Looking at the dead letters costs requests; alarms do not need it more often.
 LOOK_AT_LETTERS_EVERY_S = 30.0
@@ -75,6 +75,7 @@ class AppCollector(Collector):
             for values, counted in stats:
                 gauge.add_metric(values, getattr(counted, name))
             yield gauge
+        yield from self._of_the_worker()
         busy = CounterMetricFamily(
             "headrace_app_busy_seconds", "Time spent in handlers, added up.", labels=labels
         )
@@ -82,6 +83,25 @@ class AppCollector(Collector):
             busy.add_metric(values, counted.busy_seconds)
         yield busy
         yield from self._dead_letters()
+
+    def _of_the_worker(self) -> Iterator[Metric]:
+        """What is there only while it runs."""
+        worker = self._app.worker
+        labels = ["group", "handler"]
+        waiting = GaugeMetricFamily(
+            "headrace_app_waiting", "Records read and not begun.", labels=labels
+        )
+        put_off = GaugeMetricFamily(
+            "headrace_app_put_off_waiting",
+            "Records that wait because what their handler needs is away.",
+            labels=labels,
+        )
+        for work in worker.works if worker is not None else ():
+            values = [self._app.group, work.subscription.name]
+            waiting.add_metric(values, work.lanes.waiting)
+            put_off.add_metric(values, work.put_off_now())
+        yield waiting
+        yield put_off
 
     def _dead_letters(self) -> Iterator[Metric]:
         if self._monotonic() - self._looked_at >= LOOK_AT_LETTERS_EVERY_S:
@@ -105,18 +125,18 @@ class AppCollector(Collector):
 
 def letters_of(app: App) -> dict[str, tuple[int, float | None]]:
     """How many letters lie in each dead-letter topic of the app, and since when; what is there."""
-    wanted = {
-        dead_topic(topic, app.group)
-        for subscription in app.subscriptions
-        if subscription.dead_letters
-        for topic in subscription.topics
-        if not topic.startswith("^")
-    }
     try:
         topics = Topics(app.connection)
-        there = [each.name for each in topics.all() if each.name in wanted]
+        there = {each.name for each in topics.all()}
+        wanted = {
+            dead_topic(topic, app.group)
+            for subscription in app.subscriptions
+            if subscription.dead_letters
+            for topic in there
+            if subscription.matches(topic)
+        }
         found = {}
-        for topic in topics.describe(there):
+        for topic in topics.describe(sorted(wanted & there)):
             count = 0
             oldest: list[float] = []
             for partition in topic.partitions:

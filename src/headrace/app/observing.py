@@ -8,7 +8,9 @@ forgotten.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.app.message import Message
     from headrace.app.subscription import Subscription
     from headrace.client.records import HeaderList
+
+log = logging.getLogger("headrace.app")
 
 # handled: done. duplicate: `once=` knew it. retried: will be tried again. parked: in the dead
 # letters. dropped: failed for good, and the subscription has no dead letters.
@@ -29,12 +33,12 @@ class Stats:
     received: int = 0  # read, also from the retry topic
     handled: int = 0
     failed: int = 0  # attempts that failed
+    put_off: int = 0  # attempts that are to be made later because something is away
     retried: int = 0
     parked: int = 0
     duplicates: int = 0
     published: int = 0
     in_flight: int = 0  # attempts under way
-    waiting: int = 0  # read and not begun
     busy_seconds: float = 0.0  # of all attempts together
     last_parked_at_ms: int = 0  # 0: never
 
@@ -63,3 +67,16 @@ class Observer:
         published records. Called within `around`.
         """
         return []
+
+    def sending(self) -> HeaderList:
+        """Added to what `app.send` sends, in the context of whoever calls it."""
+        return []
+
+
+@contextmanager
+def forgiven(observer: Observer) -> Iterator[None]:
+    """Looking on must not change what happens."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - whatever a stranger's observer raises
+        log.exception("an observer failed: %s", type(observer).__name__)

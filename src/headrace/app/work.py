@@ -7,6 +7,7 @@ a partition nothing ever leaves its place. A record completes only when what rep
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -45,7 +46,7 @@ class Work(Flow):
     ) -> tuple[Outcome, bool]:
         """The attempt at run.jobs[at] failed. What becomes of it, and whether the run goes on."""
         job = run.jobs[at]
-        self.stats.failed += 1
+        self._count_failures(error, 1)
         verdict = self.judge(job, error)
         if verdict is None:
             return self._park(run, at, error, more)
@@ -66,7 +67,7 @@ class Work(Flow):
     ) -> list[Outgoing[Any, Any]] | None:
         """What to write instead of a result; None if the record waits here and the run ends."""
         job = run.jobs[at]
-        self.stats.failed += 1
+        self._count_failures(error, 1)
         verdict = self.judge(job, error)
         if verdict is None:
             if self.subscription.dead_letters:
@@ -91,6 +92,7 @@ class Work(Flow):
         """Attempts made and milliseconds to wait; None if there is to be no other attempt."""
         if isinstance(error, TryLater):
             self._say_later(error)
+            self._put_off(error.after_ms)
             return job.made, error.after_ms
         if isinstance(error, Undecodable):
             return None
@@ -99,6 +101,24 @@ class Work(Flow):
         if not retry.again(error, made):
             return None
         return made, retry.wait_ms(made, self._chance.random())
+
+    def _count_failures(self, error: BaseException, count: int) -> None:
+        if not isinstance(error, TryLater):  # that one is nobody's failure
+            self.stats.failed += count
+
+    def _put_off(self, after_ms: int) -> None:
+        now_ms = self.clock()
+        with self.lock:
+            self.stats.put_off += 1
+            heapq.heappush(self._due_again, now_ms + after_ms)
+            while self._due_again and self._due_again[0] <= now_ms:
+                heapq.heappop(self._due_again)
+
+    def put_off_now(self) -> int:
+        """Records that wait because what their handler needs is away."""
+        now_ms = self.clock()
+        with self.lock:
+            return sum(due_ms > now_ms for due_ms in self._due_again)
 
     def _say_later(self, why: TryLater) -> None:
         """Once for all records that wait for the same reason, and again while it lasts."""
@@ -161,7 +181,7 @@ class Work(Flow):
             if owned.closing:
                 return
             job.made = made
-            self.lanes.add([job])
+            self.lanes.add_first([job])
         self.wake(1)
 
     def _write_delayed(self, job: Job, made: int, due_ms: int, more: HeaderList) -> None:
@@ -244,7 +264,7 @@ class Work(Flow):
         verdict = self.judge(run.jobs[0], error)
         lane = run.lane
         assert lane is not None
-        self.stats.failed += len(run.jobs)
+        self._count_failures(error, len(run.jobs))
         if verdict is not None:
             made, wait_ms = verdict
             self.stats.retried += len(run.jobs)
@@ -288,8 +308,9 @@ class Work(Flow):
         self.stats.parked += 1
         self.stats.last_parked_at_ms = now_ms
         log.error(
-            "parked %s after %d attempts: %s",
-            job.message_id, made, type(error).__name__, exc_info=error,
+            "parked %s after %d %s: %s",
+            job.message_id, made, "attempt" if made == 1 else "attempts", type(error).__name__,
+            exc_info=error,
         )  # fmt: skip
         topic = dead_topic(job.owned.topic, self.group)
         return job.copy_for(topic, made=made, first_failed_ms=first_ms, more=why + more)

@@ -101,6 +101,7 @@ class Worker:
             ensure=self._ensure,
             loop_work=self._loop_work,
             revoke_wait_s=REVOKE_WAIT_S,
+            fetch_wait_ms=app.fetch_wait_ms,
         )
         for subscription in app.subscriptions:
             if subscription.once is not None:

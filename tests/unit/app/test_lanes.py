@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from headrace.app.lanes import Lanes, OrderBy, Run
 class Job:
     lane: str
     number: int
+    came: int = 0
 
 
 def test_one_key_waits_and_the_others_go_on() -> None:
@@ -30,6 +32,35 @@ def test_one_key_waits_and_the_others_go_on() -> None:
     lanes.release("a")
     again = lanes.take(5)
     assert again is not None and [job.number for job in again.jobs] == [1, 3]
+
+
+def test_of_the_keys_that_may_run_the_one_whose_record_came_first_is_next() -> None:
+    """So that what is finished stays together, and a key with much to do does not run ahead."""
+    lanes: Lanes[Job] = Lanes("key")
+    lanes.add([Job("a", 1), Job("a", 2), Job("b", 3), Job("a", 4), Job("c", 5), Job("b", 6)])
+    order = []
+    while (run := lanes.take(1)) is not None:
+        order += [job.number for job in run.jobs]
+        lanes.done(run)
+    assert order == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("order_by", ["key", None])
+def test_what_waited_elsewhere_goes_before_all_others(order_by: OrderBy) -> None:
+    lanes: Lanes[Job] = Lanes(order_by)
+    lanes.add([Job("a", 3), Job("b", 4)])
+    lanes.add_first([Job("c", 1), Job("d", 2)])
+    taken = [run.jobs[0].number for run in iter(lambda: lanes.take(1), None)]
+    assert taken == [1, 2, 3, 4]
+
+
+def test_lanes_that_are_dropped_leave_the_others_as_they_were() -> None:
+    lanes: Lanes[Job] = Lanes("key")
+    lanes.add([Job("a", 1), Job("b", 2), Job("c", 3), Job("b", 4)])
+    lanes.drop(lambda job: job.lane == "a")
+    assert (lanes.waiting, lanes.ready) == (3, 2)
+    taken = [run.jobs for run in iter(lambda: lanes.take(5), None)]
+    assert [[job.number for job in jobs] for jobs in taken] == [[2, 4], [3]]
 
 
 def test_without_order_a_run_is_whatever_comes_next() -> None:

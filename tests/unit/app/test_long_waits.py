@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Retry
+from headrace.app import job
+from headrace.app.blocked_keys import BlockedKeys
 from headrace.testing import Broker
 from tests.unit.app.conftest import Cluster
 
@@ -103,6 +105,34 @@ def test_blocked_keys_are_found_again_by_the_next_owner(cluster: Any) -> None:
         "c": [("c1", 1), ("c2", 1)],
     }.items():
         assert [one for one in log.seen if one[0][0] == key] == expected
+
+
+def test_a_hot_key_that_fails_fills_its_partition_to_the_bound_and_no_further(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "BlockedKeys", lambda: BlockedKeys(20))
+    cluster.topic("orders")
+    log = Log({"a0": 1})
+    app = app_on(cluster)
+    app.on("orders", retry=SLOWLY, order_by="key", concurrency=8)(log)
+    with app.running():
+        for number in range(25):
+            app.send("orders", f"a{number}", key="a")
+        assert app.worker is not None
+        owned = app.worker.intake.owned
+        cluster.until(lambda: ("orders", 0) in owned and owned["orders", 0].paused)
+        for number in range(5):
+            app.send("orders", f"b{number}", key="b")
+        app.sender.producer.flush(10)
+        assert log.seen == [("a0", 1)]
+        cluster.broker.advance(minutes=1, seconds=1)
+        cluster.until(lambda: app.subscriptions[0].stats.handled == 30)
+        cluster.until(lambda: not owned["orders", 0].paused)
+    assert [one for one in log.seen if one[0][0] == "a"] == [
+        *[("a0", 1), ("a0", 2)],
+        *[(f"a{number}", 1) for number in range(1, 25)],
+    ]
+    assert cluster.committed("billing")["orders", 0] == 30
 
 
 def test_in_order_of_a_key_a_record_that_is_parked_lets_the_others_go(cluster: Any) -> None:

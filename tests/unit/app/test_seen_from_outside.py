@@ -22,7 +22,7 @@ from headrace.client import Consumer, Producer
 from headrace.client.connection import connection
 from headrace.services.redrive.letters import Selection
 from headrace.services.redrive.service import DeadLetters
-from headrace.testing import Broker
+from headrace.testing import Broker, TestApp
 
 QUICK = Retry(attempts=2, first="5ms", longest="5ms")
 
@@ -132,6 +132,38 @@ def test_produce_attempts_dead_letter_and_redrive_are_one_trace(broker):
         record = next(iter(consumer))
     trace_id = f"{finished[0].context.trace_id:032x}"
     assert trace_id in record.header("traceparent").decode()
+
+
+def test_a_delay_and_what_a_handler_sends_belong_to_the_same_trace():
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    app = App("nowhere:9092", group="traced", observers=[Tracing(provider)])
+
+    @app.on("traced", retry=Retry(attempts=2, first="1m", longest="1m"))
+    async def handle(value: str, message: Message) -> None:
+        app.send("notes", f"attempt {message.attempt}", headers={"kind": "note"})
+        raise LookupError(value)
+
+    with TestApp(app, topics=["notes"]) as running:
+        with Producer(running.broker.bootstrap, interceptors=[TracedSends(provider)]) as producer:
+            producer.send_sync("traced", "hello")
+        running.advance(minutes=2)
+        notes = running.records("notes")
+        [letter] = running.dead_letters("traced")
+    first, *attempts = spans.get_finished_spans()
+    assert [span.name for span in attempts] == ["process traced"] * 2
+    parents = [first, *attempts]
+    for span, parent in zip(attempts, parents, strict=False):
+        assert span.parent is not None and span.parent.span_id == parent.context.span_id
+    assert [note.header("kind") for note in notes] == [b"note", b"note"]
+    for note, attempt in zip(notes, attempts, strict=True):
+        assert note.header("traceparent") == context_of(attempt)
+    assert letter.header("traceparent") == context_of(attempts[1])
+
+
+def context_of(span):
+    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01".encode()
 
 
 class Line(BaseModel):

@@ -1,0 +1,69 @@
+"""How far a worker has come: what it commits while it is in the middle of its work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headrace import App, Retry
+from headrace.app.metrics import registry_of, rendered
+from headrace.app.retry import TryLater
+
+KEYS, EACH, UNTIL = 40, 10, 200
+
+
+def test_the_committed_offset_follows_with_many_keys_at_once(cluster: Any) -> None:
+    """All of a key at once, key by key, would leave it at the first record of the last key."""
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+    handled: list[str] = []
+    may_end = [UNTIL]
+
+    @app.on("orders", order_by="key", concurrency=4)
+    async def slow(value: str) -> None:
+        while len(handled) >= may_end[0]:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.005)
+        handled.append(value)
+
+    for number in range(KEYS * EACH):
+        app.send("orders", str(number), key=f"k{number % KEYS}")
+    app.sender.producer.flush(10)
+    with app.running():
+        cluster.until(lambda: len(handled) >= UNTIL)
+        # A few are in the hands of each slot, and the first ones were taken in longer runs.
+        cluster.until(lambda: (cluster.committed("g")["orders", 0] or 0) >= UNTIL - 80)
+        may_end[0] = KEYS * EACH
+        cluster.until(lambda: len(handled) == KEYS * EACH)
+
+
+def test_what_is_away_is_counted_apart_and_shown_while_it_lasts(cluster: Any) -> None:
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g", clock=cluster.broker.clock.wall_ms)
+    away = [True]
+
+    @app.on("orders", retry=Retry(attempts=1), order_by="partition")
+    async def handle(value: str) -> None:
+        if away:
+            raise TryLater("the stock system is down", after="1m")
+
+    stats = app.subscriptions[0].stats
+    labels = f'{{group="g",handler="{app.subscriptions[0].name}"}}'
+    with app.running():
+        app.send("orders", "x")
+        app.send("orders", "y")
+        cluster.until(lambda: stats.put_off == 1)
+        text = _rendered(app)
+        assert f"headrace_app_put_off_waiting{labels} 1.0" in text
+        assert f"headrace_app_put_off_total{labels} 1.0" in text
+        assert f"headrace_app_failed_total{labels} 0.0" in text
+        cluster.until(lambda: f"headrace_app_waiting{labels} 2.0" in _rendered(app))
+        away.clear()
+        cluster.broker.advance(minutes=1, seconds=1)
+        cluster.until(lambda: stats.handled == 2)
+        assert f"headrace_app_put_off_waiting{labels} 0.0" in _rendered(app)
+    assert cluster.records("orders.g.dead") == []
+
+
+def _rendered(app: App) -> str:
+    return rendered(registry_of(app)).decode()
