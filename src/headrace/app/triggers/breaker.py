@@ -49,6 +49,11 @@ class CircuitBreaker:
         if self.state is State.HALF_OPEN or self.failures >= self.failures_to_open:
             self._open(now_ms)
 
+    def abandoned(self) -> None:
+        """A call ended without an answer to whether the endpoint works: the next may try it."""
+        if self.state is State.HALF_OPEN:
+            self.state = State.OPEN
+
     def _open(self, now_ms: int) -> None:
         self.state = State.OPEN
         self.failures = 0

@@ -86,6 +86,9 @@ class Calling:
             named = await self._target.call([call.event for call in calls])
         except TargetFailed as failure:
             return await self._whole_failed(calls, failure)
+        except BaseException:  # it said nothing about the endpoint
+            self._breaker.abandoned()
+            raise
         self._breaker.succeeded()
         reasons = {failure.id: failure.reason for failure in named}
         return {

@@ -35,3 +35,11 @@ def test_each_failed_trial_doubles_the_rest_up_to_the_longest():
         now_ms += rests[-1]
         assert breaker.wait_ms(now_ms) == 0
     assert rests == [1_000, 2_000, 4_000, 5_000, 5_000]
+
+
+def test_a_trial_that_ends_without_an_answer_leaves_the_next_one_to_try():
+    breaker = CircuitBreaker(failures_to_open=1, rest_ms=1_000)
+    breaker.failed(0)
+    assert breaker.wait_ms(1_000) == 0
+    breaker.abandoned()
+    assert breaker.wait_ms(1_001) == 0

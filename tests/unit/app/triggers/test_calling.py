@@ -126,3 +126,25 @@ def test_calls_keep_to_their_rate():
     messages = [message(n, b"x" * 100) for n in range(4)]
     call(endpoint, messages, clock, rate=10, batch=BatchSettings(bytes=100))
     assert clock.now_ms == 300
+
+
+def test_a_call_that_breaks_in_our_own_hands_does_not_close_the_endpoint_for_ever():
+    """It was the one trial of the breaker; the others would wait for its answer."""
+    broken = iter([TargetFailed("down", retriable=True, target_is_down=True)] * 5 + [KeyError()])
+
+    def answer(ids):
+        problem = next(broken, None)
+        if problem is not None:
+            raise problem
+        return []
+
+    clock, endpoint = Clock(), Endpoint(answer)
+    calling = Calling(Trigger("hook", topic="orders"), endpoint, now_ms=clock, sleep=clock.sleep)
+    for _ in range(5):
+        with pytest.raises(PartialFailure):
+            asyncio.run(calling([message(1)]))
+    with pytest.raises(KeyError):
+        asyncio.run(calling([message(1)]))
+    before_ms = clock.now_ms
+    asyncio.run(calling([message(1)]))
+    assert clock.now_ms == before_ms
