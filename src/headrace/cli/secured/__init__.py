@@ -1,0 +1,1 @@
+"""What `headrace security init` makes: certificates, and the folder with all that a node needs."""

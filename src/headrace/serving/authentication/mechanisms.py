@@ -1,0 +1,52 @@
+"""The SASL mechanisms of one listener, and what all its logins are counted by.
+
+Replaced as a whole when the settings change: logins that have begun go on with what they began
+with. `Logins` is one object per node; whoever wants to hear of logins puts itself on its list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headrace.serving.api import Peer
+from headrace.serving.authentication.exchange import Exchange
+
+
+@dataclass(slots=True)
+class LoginSeen:
+    """One login, or one that failed; `user` is known only if it succeeded."""
+
+    session: Peer
+    mechanism: str
+    user: str | None
+    failure: str | None = None
+    again: bool = False  # a re-authentication
+
+
+@dataclass(slots=True)
+class Logins:
+    succeeded: Counter[str] = field(default_factory=Counter)  # by mechanism
+    failed: Counter[str] = field(default_factory=Counter)
+    expired: int = 0  # connections that were ended because nobody logged in again
+    watchers: list[Callable[[LoginSeen], None]] = field(default_factory=list)
+
+    def note(self, seen: LoginSeen) -> None:
+        counter = self.succeeded if seen.failure is None else self.failed
+        counter[seen.mechanism] += 1
+        for tell in self.watchers:
+            tell(seen)
+
+
+@dataclass(slots=True)
+class Mechanisms:
+    begin: Mapping[str, Callable[[], Exchange]]  # by name, in the operator's order
+    logins: Logins
+    largest_bytes: int = 512 * 1024  # sasl.server.max.receive.size
+    failure_delay_ms: int = 100  # connection.failed.authentication.delay.ms
+    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)  # 0: no re-authentication
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.begin)
