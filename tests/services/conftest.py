@@ -1,5 +1,5 @@
 """Fixtures of the tests that need real processes or servers beside the broker."""
 
-from tests.services.servers import postgres, redis_server
+from tests.services.servers import mariadb, postgres, redis_server
 
-__all__ = ["postgres", "redis_server"]
+__all__ = ["mariadb", "postgres", "redis_server"]

@@ -1,8 +1,8 @@
-"""PostgreSQL and Redis as a user runs them: real servers, on free ports, in temporary folders.
+"""PostgreSQL, MariaDB and Redis as a user runs them: real servers, free ports, own folders.
 
 Started by the tests that need them and ended with them, by their process id. Debian's packages
-bring them (`make services` installs what is missing). PostgreSQL refuses to run as root, so it is
-given to the user `postgres` there.
+bring them (`make services` installs what is missing). The databases refuse to run as root, so
+they are given to the users that Debian made for them.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ class Postgres:
 
     def start(self) -> None:
         command = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1"]
+        # Processes are killed here, not machines, so nothing need reach the disk; and four workers
+        # with a pool each want more connections than its default of 100.
+        command += ["-c", "fsync=off", "-c", "max_connections=300"]
         self.process = subprocess.Popen(
             [*self._as, _postgres_program("postgres"), *command, "-k", str(self.folder)],
             stderr=(self.folder / "log").open("ab"),
@@ -115,6 +118,45 @@ class Postgres:
             stdout=subprocess.DEVNULL,
             cwd=self.folder,
         )
+
+
+class Mariadb:
+    """One MariaDB server with the database `shop`; trusts whoever comes by loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"mysql+pymysql://root@127.0.0.1:{self.port}/shop?charset=utf8mb4"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._user = ["--user=mysql"] if os.geteuid() == 0 else []
+        if self._user:
+            owner = pwd.getpwnam("mysql")
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        (folder / "init.sql").write_text("CREATE DATABASE IF NOT EXISTS shop;\n")
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", *self._user]
+            + ["--auth-root-authentication-method=normal", "--skip-test-db"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=folder,
+        )
+
+    def start(self) -> None:
+        server = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
+        self.process = subprocess.Popen(
+            [server, "--no-defaults", f"--datadir={self.folder / 'data'}", *self._user]
+            + [f"--port={self.port}", "--bind-address=127.0.0.1"]
+            + [f"--socket={self.folder / 'door'}", f"--init-file={self.folder / 'init.sql'}"],
+            stderr=(self.folder / "log").open("ab"),
+        )
+        _wait_for_port(self.port, self.process)
+
+    def stop(self) -> None:
+        """At once, as a crash would; it recovers at the next start."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
 
 def _postgres_program(name: str) -> str:
@@ -151,6 +193,17 @@ def postgres() -> Iterator[Postgres]:
 def redis_server() -> Iterator[Redis]:
     with _own_folder() as folder:
         server = Redis(folder)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Mariadb]:
+    if shutil.which("mariadb-install-db") is None:
+        pytest.fail("mariadb-install-db is not installed: run `make services`")
+    with _own_folder() as folder:
+        server = Mariadb(folder)
         server.start()
         yield server
         server.stop()

@@ -9,7 +9,7 @@ waits for the transaction that writes it, but no longer than `lock_wait`). Whate
 refuses before the handler has begun is no failure of the message: `TryLater`; so is a connection
 that is lost inside. Rows older than `keep` are removed now and then.
 
-Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL and SQLite.
+Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL, MariaDB and SQLite.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ LONGEST_MESSAGE_ID = 512
 CLEAN_EVERY_MS = 600_000
 # Of PostgreSQL: connection failures, and a server that shuts down or starts up.
 AWAY_STATES = ("08", "57P")
+MYSQL = ("mysql", "mariadb")
 
 
 class Sql:
@@ -65,8 +66,8 @@ class Sql:
         self.table = Table(
             table,
             self._metadata,
-            Column("group_id", String(LONGEST_GROUP), primary_key=True),
-            Column("message_id", String(LONGEST_MESSAGE_ID), primary_key=True),
+            Column("group_id", _exact(LONGEST_GROUP), primary_key=True),
+            Column("message_id", _exact(LONGEST_MESSAGE_ID), primary_key=True),
             Column("handled_at", BigInteger, nullable=False, index=True),  # milliseconds
         )
         self._ready = False
@@ -167,6 +168,9 @@ class Sql:
         dialect = connection.dialect.name
         if dialect == "postgresql":
             connection.execute(text(f"SET LOCAL lock_timeout = {self._lock_wait_ms}"))
+        elif dialect in MYSQL:  # in whole seconds, and for the session
+            seconds = max(1, -(-self._lock_wait_ms // 1000))
+            connection.execute(text(f"SET innodb_lock_wait_timeout = {seconds}"))
         statement = self._insert_if_absent(dialect)
         if statement is not None:
             # Without the option SQLAlchemy keeps no row count of an INSERT on PostgreSQL.
@@ -222,9 +226,18 @@ class Sql:
         return delete(self.table).where(self.table.c.handled_at < now_ms - self._keep_ms)
 
 
+def _exact(length: int) -> String:
+    """Text that is equal only to itself: MySQL compares without case unless it is told to."""
+    binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(length).with_variant(binary, *MYSQL)
+
+
 def _key(message_id: str) -> str:
-    """What every database takes into its column: PostgreSQL knows no NUL and no lone surrogate."""
-    if len(message_id) <= LONGEST_MESSAGE_ID and message_id.isprintable():
+    """What every database takes into its column, and tells from all others: PostgreSQL knows no NUL
+    and no lone surrogate, MySQL sees no space at the end.
+    """
+    plain = message_id.isprintable() and not message_id.endswith(" ")
+    if len(message_id) <= LONGEST_MESSAGE_ID and plain:
         return message_id
     raw = message_id.encode(errors="surrogatepass")
     return "sha256:" + hashlib.sha256(raw).hexdigest()
