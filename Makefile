@@ -48,7 +48,7 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 	$(BIN)/ruff check --fix .
 
 .PHONY: interop
-interop: $(DEV_STAMP) tools ## clients and tools of others, and answers compared with Apache Kafka
+interop: $(DEV_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/interop tests/conformance $(ARGS)
 
 .PHONY: tools
@@ -56,7 +56,7 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 	@$(BIN)/python -m tests.interop.ecosystem
 
 .PHONY: services
-services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL and Redis
+services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL, MariaDB, Redis
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
 
 # Spark is large (0.5 GB), so it has an environment of its own.
@@ -82,6 +82,7 @@ servers:
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
 	  || missing="$$missing postgresql"; \
+	command -v mariadb-install-db >/dev/null || missing="$$missing mariadb-server"; \
 	if [ -n "$$missing" ]; then \
 	  echo "installing$$missing"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
