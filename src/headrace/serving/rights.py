@@ -1,0 +1,88 @@
+"""How handlers ask who may do what, of an owner that may have no authorizer at all.
+
+Without one everybody may do everything, for the price of a comparison with None. `may` and `rights`
+answer; `require_...` refuse with Kafka's code for the type of resource. What is asked `quietly`
+only shapes an answer (lists leave out what one may not see) and counts as no refusal.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call
+from headrace.serving.authorization import EVERYTHING, Authorizer
+
+CLUSTER = ResourceType.CLUSTER
+GROUP = ResourceType.GROUP
+TOPIC = ResourceType.TOPIC
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+
+REFUSAL_OF = {
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Guarded(Protocol):
+    """The broker and the controller."""
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+
+
+def may(
+    owner: Guarded,
+    call: Call,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str,
+    *,
+    quietly: bool = False,
+) -> bool:
+    authorizer = owner.authorizer
+    return authorizer is None or authorizer.allows(
+        call.session, operation, resource_type, name, quietly=quietly
+    )
+
+
+def may_on_cluster(
+    owner: Guarded, call: Call, operation: Operation, *, quietly: bool = False
+) -> bool:
+    return may(owner, call, operation, CLUSTER, CLUSTER_NAME, quietly=quietly)
+
+
+def may_somewhere(
+    owner: Guarded, call: Call, operation: Operation, resource_type: ResourceType
+) -> bool:
+    """Whether there may be some resource of the type on which the operation is allowed."""
+    authorizer = owner.authorizer
+    return authorizer is None or authorizer.allows_somewhere(call.session, operation, resource_type)
+
+
+def rights(owner: Guarded, call: Call, resource_type: ResourceType, name: str) -> int:
+    """Everything that is allowed on a resource, a bit for each operation."""
+    authorizer = owner.authorizer
+    return (
+        EVERYTHING if authorizer is None else authorizer.rights(call.session, resource_type, name)
+    )
+
+
+def refusal(resource_type: ResourceType) -> KafkaError:
+    code = REFUSAL_OF[resource_type]
+    return KafkaError(code, code.description)
+
+
+def require(
+    owner: Guarded, call: Call, operation: Operation, resource_type: ResourceType, name: str
+) -> None:
+    if not may(owner, call, operation, resource_type, name):
+        raise refusal(resource_type)
+
+
+def require_on_cluster(owner: Guarded, call: Call, operation: Operation) -> None:
+    if not may_on_cluster(owner, call, operation):
+        raise refusal(CLUSTER)
