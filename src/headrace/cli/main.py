@@ -32,6 +32,7 @@ COMMANDS = {
     "app": "Run an application's handlers, describe them.",
     "triggers": "Records call functions and HTTP endpoints.",
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset.",
+    "track": "Web tracking: a collector of events, a generator of made-up ones.",
     "transactions": "List, describe and abort transactions.",
     "segment": "Look into Kafka's files on disk.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",

@@ -1,0 +1,1 @@
+"""WEB TRACKING: events of browsers, over HTTP, into one topic per kind."""

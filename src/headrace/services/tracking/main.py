@@ -1,0 +1,57 @@
+"""Runs the collector until a signal: listen, take, and at the end write what is in the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.client.connection import Connection
+from headrace.services.tracking.collector import Collector, Ledger, Limits
+from headrace.services.tracking.web import Door, Sites, window
+
+Say = Callable[[str], None]
+Address = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    listen: Address = ("127.0.0.1", 8090)
+    window: Address | None = None
+    origins: Sequence[str] = ()
+    grace_s: float = 30.0
+
+
+def run(connection: Connection, limits: Limits, settings: Settings, say: Say) -> Ledger:
+    """Until SIGINT or SIGTERM; what became of the events."""
+    return asyncio.run(_run(connection, limits, settings, say))
+
+
+async def _run(connection: Connection, limits: Limits, settings: Settings, say: Say) -> Ledger:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await serve(connection, limits, settings, say, stop)
+
+
+async def serve(
+    connection: Connection, limits: Limits, settings: Settings, say: Say, stop: asyncio.Event
+) -> Ledger:
+    collector = Collector(connection, limits)
+    sites = Sites()
+    host, port = settings.listen
+    try:
+        port = await sites.open(Door(collector, settings.origins).application, host, port)
+        say(f"Taking events at http://{host}:{port}/track, for {connection.bootstrap}.")
+        if settings.window is not None:
+            host, port = settings.window
+            port = await sites.open(window(collector), host, port)
+            say(f"Numbers at http://{host}:{port}/metrics.")
+        with suppress(asyncio.CancelledError):
+            await stop.wait()
+    finally:
+        await sites.close()
+        await collector.close(settings.grace_s)
+    return collector.ledger

@@ -1,0 +1,21 @@
+"""The topics of web tracking, made where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.client.connection import Connection
+from headrace.client.topics import Topics
+from headrace.contract.tracking import KINDS
+
+
+def make_topics(
+    connection: Connection, *, partitions: int, settings: Mapping[str, str] | None = None
+) -> list[str]:
+    """The names of those that were missing; the others stay as they are."""
+    topics = Topics(connection)
+    there = {topic.name for topic in topics.all()}
+    missing = [kind.topic for kind in KINDS.values() if kind.topic not in there]
+    for name in missing:
+        topics.create(name, partitions=partitions, settings=settings)
+    return missing
