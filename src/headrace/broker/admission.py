@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 from headrace.coordination.transaction.machine import Producer
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
 from headrace.environment import Now
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages.produce import ProduceRequest
 from headrace.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Call, Parked
+from headrace.serving.rights import TOPIC, may
 from headrace.storage.append_rules import RecordsRefused
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+WRITE = Operation.WRITE
 # Produce: from which version the partition is added, a client knows TRANSACTION_ABORTABLE.
 FIRST_PRODUCE_THAT_ADDS = 12
 FIRST_PRODUCE_WITH_ABORTABLE = 11
@@ -109,8 +112,10 @@ def admit_ahead(broker: Broker, request: ProduceRequest, call: Call) -> Any | Pa
     added: dict[Producer, set[Partition]] = {}
     for data in request.topic_data:
         topic = broker.topics.by_id.get(data.topic_id) or broker.topics.by_name.get(data.name)
+        if topic is None or not may(broker, call, WRITE, TOPIC, topic.name, quietly=True):
+            continue
         for part in data.partition_data:
-            if topic is None or part.records is None or len(part.records) < HEADER_SIZE:
+            if part.records is None or len(part.records) < HEADER_SIZE:
                 continue
             producer_id, epoch, _ = _PRODUCER.unpack_from(part.records, PRODUCER_ID_AT)
             if 0 <= part.index < len(topic.leaders):

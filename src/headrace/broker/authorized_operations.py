@@ -1,21 +1,33 @@
 """What a client may do, as the bits in which answers say so.
 
-Nobody is denied anything yet, so these are all the operations that each kind of resource has.
+Of all operations that a type of resource has, those that the authorizer allows; all of them without
+an authorizer.
 """
 
 from __future__ import annotations
 
+from headrace.protocol.acls import CLUSTER_NAME, OPERATIONS_ON, Operation
+from headrace.serving.api import Call
+from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, may_on_cluster, rights
+
 NOT_ASKED_FOR = -(2**31)
 
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = range(3, 10)
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(10, 13)
+BITS_OF = {
+    resource_type: sum(1 << operation for operation in operations)
+    for resource_type, operations in OPERATIONS_ON.items()
+}
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def on_topic(owner: Guarded, call: Call, name: str) -> int:
+    return rights(owner, call, TOPIC, name) & BITS_OF[TOPIC]
 
 
-ON_A_TOPIC = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-ON_THE_CLUSTER = _bits(
-    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
-)
+def on_group(owner: Guarded, call: Call, group_id: str) -> int:
+    return rights(owner, call, GROUP, group_id) & BITS_OF[GROUP]
+
+
+def on_cluster(owner: Guarded, call: Call) -> int:
+    """Nothing for who may not describe the cluster."""
+    if not may_on_cluster(owner, call, Operation.DESCRIBE):
+        return 0
+    return rights(owner, call, CLUSTER, CLUSTER_NAME) & BITS_OF[CLUSTER]

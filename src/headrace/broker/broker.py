@@ -24,6 +24,7 @@ from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class Broker:
         "groups",
         "transactions",
         "coordinators",
+        "authorizer",
     )
 
     def __init__(
@@ -104,6 +106,7 @@ class Broker:
         image: MetadataImage,
         controller: ControllerPort,
         flushes: list[Any],
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.node_id = node_id
         self.given = given  # the settings this node was started with, as text
@@ -127,6 +130,7 @@ class Broker:
         self.bytes_out = 0
         self.disk_refusals = 0
         self._quiet_until_ms = 0
+        self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
@@ -184,6 +188,8 @@ class Broker:
         """The controller has committed changes."""
         before, self.image = self.image, image
         self.described.clear()
+        if self.authorizer is not None:
+            self.authorizer.follow(image.acls)
         if before.topics is not image.topics:
             for topic_id in before.topics_by_id.keys() - image.topics_by_id.keys():
                 self._remove(self.topics.by_id[topic_id])

@@ -63,7 +63,7 @@ class Entry:
 
 
 class FetchSession:
-    __slots__ = ("id", "by_id", "epoch", "entries", "marked", "waiting", "used_at_ms")
+    __slots__ = ("id", "by_id", "epoch", "entries", "marked", "waiting", "used_at_ms", "rights")
 
     def __init__(self, session_id: int, *, by_id: bool) -> None:
         self.id = session_id
@@ -73,6 +73,15 @@ class FetchSession:
         self.marked: dict[Key, Entry] = {}
         self.waiting: dict[Any, None] = {}
         self.used_at_ms = 0
+        self.rights = (
+            0  # the change of access control entries that its partitions were held against
+        )
+
+    def rights_are_of(self, change: int) -> None:
+        """Who may not read a partition any more is to learn it, even if nothing is appended."""
+        if change != self.rights:
+            self.rights = change
+            self.marked.update(self.entries)
 
     def add(self, key: Key, entry: Entry) -> None:
         self.entries[key] = entry

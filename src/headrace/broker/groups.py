@@ -10,10 +10,13 @@ from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.subscriptions import EVERYTHING, Sight
 from headrace.coordination.shard import Later
 from headrace.metadata import configs
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.serving.api import Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, require
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -81,10 +84,27 @@ class GroupCoordinator(Coordinator):
 
 
 def ask_group(broker: Broker, call: Call, decide: Callable[..., Any], request: Any) -> Any | Parked:
-    """What the group that `request.group_id` names answers; refusals are raised."""
+    """What the group that `request.group_id` names answers; refusals are raised.
+
+    Needs READ on the group, as everything does that only its members ask.
+    """
+    require(broker, call, Operation.READ, GROUP, request.group_id)
     require_group_id(request.group_id)
-    client = Client(call.client_id(), f"/{call.session.client_host}", call.version)
+    host = f"/{call.session.client_host}"
+    client = Client(call.client_id(), host, call.version, sight_of(broker, call))
     return broker.groups.ask(request.group_id, call.now, decide, request, client, call.now)
+
+
+def sight_of(broker: Broker, call: Call) -> Sight:
+    """What patterns of topics may match: what the member may describe."""
+    authorizer, session = broker.authorizer, call.session
+    if authorizer is None:
+        return EVERYTHING
+
+    def sees(topic: str) -> bool:
+        return authorizer.allows(session, Operation.DESCRIBE, TOPIC, topic, quietly=True)
+
+    return Sight(sees, authorizer.changes)
 
 
 def require_group_id(group_id: str | None) -> None:

@@ -4,9 +4,9 @@ Requests of one batch for one partition differ from the one before in their corr
 their records only. What lies between the two is decoded once; when a connection sends the same
 bytes again, they mean the same partition and the same acks. Only the flexible versions: behind the
 records they have three empty sets of tags, or they are not recognized. Who is recognized has asked
-for the same before and was answered; a right that can be taken away must be looked at again by the
-handler. A request of one small record took 13.1 us in process when decoded and 8.2 us when
-recognized (best of nine runs each, on a busy machine).
+for the same before and was answered; a right can be taken away since, so the handler asks for it
+again, each time. A request of one small record took 13.1 us in process when decoded and 8.2 us when
+recognized (best of nine runs each, on a busy machine, without an authorizer).
 """
 
 from __future__ import annotations

@@ -91,17 +91,33 @@ class Alterations:
 Settings = Mapping[str, str]
 # What a resource's settings would be: from those it has and what is wanted.
 Change = Callable[[Resource, Settings], dict[str, str]]
+# Raises the refusal of a client that may not change the resource.
+RequireMay = Callable[[Resource], None]
+
+
+def _everybody_may(resource: Resource) -> None:
+    """Stands in where there is no authorizer."""
 
 
 def alter_incrementally(
-    image: MetadataImage, given: Settings, resources: Sequence[Resource], *, validate_only: bool
+    image: MetadataImage,
+    given: Settings,
+    resources: Sequence[Resource],
+    *,
+    validate_only: bool,
+    require_may: RequireMay = _everybody_may,
 ) -> Alterations:
     """IncrementalAlterConfigs: each setting that is named is set, deleted, or its list changed."""
-    return _alter(image, given, resources, _changed, validate_only=validate_only)
+    return _alter(image, given, resources, _changed, require_may, validate_only=validate_only)
 
 
 def replace_all(
-    image: MetadataImage, given: Settings, resources: Sequence[Resource], *, validate_only: bool
+    image: MetadataImage,
+    given: Settings,
+    resources: Sequence[Resource],
+    *,
+    validate_only: bool,
+    require_may: RequireMay = _everybody_may,
 ) -> Alterations:
     """AlterConfigs, the older request: what is not named is deleted."""
 
@@ -110,7 +126,7 @@ def replace_all(
             raise _unknown_type(resource)
         return {alteration.name: alteration.value or "" for alteration in resource.alterations}
 
-    return _alter(image, given, resources, replaced, validate_only=validate_only)
+    return _alter(image, given, resources, replaced, require_may, validate_only=validate_only)
 
 
 def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
@@ -132,6 +148,7 @@ def _alter(
     given: Settings,
     resources: Sequence[Resource],
     change: Change,
+    require_may: RequireMay,
     *,
     validate_only: bool,
 ) -> Alterations:
@@ -143,7 +160,7 @@ def _alter(
         try:
             if times[resource.type, resource.name] > 1:
                 raise _bad_request("A resource may be named once in a request.")
-            records += _alter_resource(image, given, resource, change)
+            records += _alter_resource(image, given, resource, change, require_may)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         outcomes.append(Outcome(resource.type, resource.name, code, message))
@@ -157,10 +174,15 @@ def _alter(
 
 
 def _alter_resource(
-    image: MetadataImage, given: Settings, resource: Resource, change: Change
+    image: MetadataImage,
+    given: Settings,
+    resource: Resource,
+    change: Change,
+    require_may: RequireMay,
 ) -> list[ConfigRecord]:
     _require_clear_request(resource)
     stored_as = _stored_name(resource, node_id_of(given))
+    require_may(resource)
     now = image.config(resource.type, stored_as)
     wanted = change(resource, now)
     _RULES[ResourceType(resource.type)](image, given, resource, wanted)

@@ -2,7 +2,7 @@
 
 What is added is the group's partition of `__consumer_offsets`. v1 throttle time. v2
 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it:
-TxnOffsetCommit v5 adds for them.
+TxnOffsetCommit v5 adds for them. Needs WRITE on the transactional id and READ on the group.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from headrace.broker.admission import offsets_partition
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import add_offsets_to_txn as messages
 from headrace.protocol.messages.add_offsets_to_txn import (
@@ -18,6 +19,7 @@ from headrace.protocol.messages.add_offsets_to_txn import (
 )
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain
+from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, require
 
 FIRST_VERSION_WITH_FENCED = 2
 
@@ -26,6 +28,8 @@ def handle(
     broker: Broker, request: AddOffsetsToTxnRequest, call: Call
 ) -> AddOffsetsToTxnResponse | Parked:
     try:
+        require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+        require(broker, call, Operation.READ, GROUP, request.group_id)
         found = broker.transactions.add_partitions(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),

@@ -2,7 +2,8 @@
 
 All of a transaction's partitions are taken or none. v1 throttle time. v2 PRODUCER_FENCED. v3
 flexible. v4 from brokers only: many transactions, and asking without adding (KIP-890). v5
-TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it: Produce v12 adds for them.
+TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it: Produce v12 adds for them. Clients need
+WRITE on the transactional id and on each topic, brokers CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.transactions import STATE_TOPIC
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
 from headrace.coordination.transaction.transaction import Partition
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import add_partitions_to_txn as messages
 from headrace.protocol.messages.add_partitions_to_txn import (
@@ -27,7 +29,9 @@ from headrace.protocol.messages.add_partitions_to_txn import (
 )
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain, one_after_the_other
+from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
 
+WRITE = Operation.WRITE
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -38,6 +42,7 @@ def handle(
     broker: Broker, request: AddPartitionsToTxnRequest, call: Call
 ) -> AddPartitionsToTxnResponse | Parked:
     if call.version >= FIRST_VERSION_OF_BROKERS:
+        require_on_cluster(broker, call, Operation.CLUSTER_ACTION)
         transactions = request.transactions
     else:
         transactions = [
@@ -74,7 +79,12 @@ def decide(
     broker: Broker, wanted: AddPartitionsToTxnTransaction, call: Call
 ) -> list[AddPartitionsToTxnTopicResult] | Parked:
     partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
-    refused = faults_of(broker, partitions, call.version)
+    try:
+        if call.version < FIRST_VERSION_OF_BROKERS:
+            require(broker, call, WRITE, TRANSACTIONAL_ID, wanted.transactional_id)
+    except KafkaError as denied:
+        return by_topic(dict.fromkeys(partitions, denied.code))
+    refused = faults_of(broker, partitions, call)
     if refused:
         codes = {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
         return by_topic(codes)
@@ -119,10 +129,13 @@ def ask(
     )
 
 
-def faults_of(broker: Broker, partitions: list[Partition], version: int) -> Codes:
+def faults_of(broker: Broker, partitions: list[Partition], call: Call) -> Codes:
     refused: Codes = {}
+    of_client = call.version < FIRST_VERSION_OF_BROKERS
     for topic, index in partitions:
-        if version < FIRST_VERSION_OF_BROKERS and topic in (OFFSETS_TOPIC, STATE_TOPIC):
+        if of_client and (
+            topic in (OFFSETS_TOPIC, STATE_TOPIC) or not may(broker, call, WRITE, TOPIC, topic)
+        ):
             refused[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         known = broker.image.topics.get(topic)

@@ -1,19 +1,20 @@
 """ConsumerGroupDescribe, v0-1: members of consumer groups, what they have and what they shall have.
 
-v1 the protocol that a member speaks. Authorized operations are all there are: there is no
-authorizer yet.
+v1 the protocol that a member speaks. Needs DESCRIBE on each group, and on every topic that its
+members have or shall have.
 """
 
 from __future__ import annotations
 
+from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
 from headrace.broker.groups import require_group_id
-from headrace.broker.handlers.describe_groups import EVERYTHING
 from headrace.coordination.group import views
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
-from headrace.protocol.errors import KafkaError
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import consumer_group_describe as messages
 from headrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -21,6 +22,9 @@ from headrace.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, may, require
+
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def handle(
@@ -31,7 +35,7 @@ def handle(
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = EVERYTHING
+                group.authorized_operations = on_group(broker, call, group.group_id)
     response: ConsumerGroupDescribeResponse | Parked = after_all(
         waits, ConsumerGroupDescribeResponse(groups=groups)
     )
@@ -40,11 +44,25 @@ def handle(
 
 def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
     try:
+        require(broker, call, Operation.DESCRIBE, GROUP, group_id)
         require_group_id(group_id)
         found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
+        if broker.authorizer is not None:
+            require_visible(broker, call, found)
         return found
     except KafkaError as refusal:
         return DescribedGroup(refusal.code, refusal.message, group_id)
+
+
+def require_visible(broker: Broker, call: Call, group: DescribedGroup) -> None:
+    topics = {
+        part.topic_name
+        for member in group.members
+        for given in (member.assignment, member.target_assignment)
+        for part in given.topic_partitions
+    }
+    if not all(may(broker, call, Operation.DESCRIBE, TOPIC, topic) for topic in topics):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
 
 
 def look(machine: GroupMachine, group_id: str) -> Decision:

@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat, v0-1: join, stay in and leave a group of the consumer protocol (KIP-848).
 
 The server shares the partitions out; each heartbeat may bring the member one step further. v1 the
-client makes its member id up (KIP-1082), patterns of topics in RE2's syntax.
+client makes its member id up (KIP-1082), patterns of topics in RE2's syntax. Needs READ on the
+group and DESCRIBE on each topic that is named; patterns match only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.broker.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import consumer_group_heartbeat as messages
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -16,6 +18,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, require
 
 
 def handle(
@@ -23,6 +26,9 @@ def handle(
 ) -> ConsumerGroupHeartbeatResponse | Parked:
     if "consumer" not in broker.groups.settings().protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    require(broker, call, Operation.READ, GROUP, request.group_id)
+    for topic in request.subscribed_topic_names or ():
+        require(broker, call, Operation.DESCRIBE, TOPIC, topic)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
     answer: ConsumerGroupHeartbeatResponse | Parked = ask_group(

@@ -1,6 +1,6 @@
 """DeleteGroups, v0-2: forget groups without members, and all their offsets (KIP-229).
 
-v1 throttle time. v2 flexible.
+v1 throttle time. v2 flexible. Needs DELETE on each group.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
 from headrace.coordination.group import offset_rules
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import delete_groups as messages
 from headrace.protocol.messages.delete_groups import (
@@ -16,6 +17,7 @@ from headrace.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, require
 
 
 def handle(
@@ -27,6 +29,7 @@ def handle(
         result = DeletableGroupResult(group_id)
         response.results.append(result)
         try:
+            require(broker, call, Operation.DELETE, GROUP, group_id)
             answer = broker.groups.ask(group_id, call.now, offset_rules.delete_group, group_id)
         except KafkaError as refusal:
             result.error_code = refusal.code

@@ -1,13 +1,15 @@
 """DeleteRecords, v0-2: everything before an offset is gone for readers at once.
 
 Offset -1 means the high watermark. Files go when a whole segment lies before the new start.
-v1 is the same. v2 flexible. Not done: waiting for followers (there are none).
+v1 is the same. v2 flexible. Needs DELETE on each topic. Not done: waiting for followers (there are
+none).
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.metadata.topic_names import INTERNAL_TOPICS
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import delete_records as messages
 from headrace.protocol.messages.delete_records import (
@@ -17,6 +19,7 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, require
 
 TO_HIGH_WATERMARK = -1
 
@@ -27,6 +30,7 @@ def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteR
         results = []
         for part in topic.partitions:
             try:
+                require(broker, call, Operation.DELETE, TOPIC, topic.name)
                 low = delete_before(broker, topic.name, part.partition_index, part.offset)
                 result = DeleteRecordsPartitionResult(part.partition_index, low, ErrorCode.NONE)
             except KafkaError as refusal:

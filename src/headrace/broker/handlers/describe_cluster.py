@@ -6,7 +6,7 @@ Not done: the controller has no listener of its own yet.
 
 from __future__ import annotations
 
-from headrace.broker.authorized_operations import ON_THE_CLUSTER
+from headrace.broker.authorized_operations import on_cluster
 from headrace.broker.broker import Broker
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
@@ -29,7 +29,7 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
     response.cluster_id = broker.image.cluster_id
     response.controller_id = broker.node_id
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ON_THE_CLUSTER
+        response.cluster_authorized_operations = on_cluster(broker, call)
     response.brokers = [
         DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
         for node_id, found in broker.image.brokers.items()

@@ -2,7 +2,8 @@
 
 A null or empty list of names asks for all; names that do not exist are left out. Passwords are
 never shown. Each resource has its own error. v1 sources and synonyms (KIP-226). v3 types and
-documentation (KIP-569). v4 flexible. Not done: loggers (a broker shows that it has none).
+documentation (KIP-569). v4 flexible. Needs DESCRIBE_CONFIGS on the topic or group, for everything
+else on the cluster. Not done: loggers (a broker shows that it has none).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from headrace.metadata.config_descriptions import Description, Wanted
 from headrace.metadata.configs import ALL_BROKERS, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.topic_names import require_legal
+from headrace.protocol.acls import CLUSTER_NAME, Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_configs as messages
 from headrace.protocol.messages.describe_configs import (
@@ -26,9 +28,13 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
+
+# What rights are asked on; everything else is the cluster's.
+OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
 
 
-class ConfiguredBroker(Protocol):
+class ConfiguredBroker(Guarded, Protocol):
     """What of a broker its settings need."""
 
     node_id: int
@@ -40,23 +46,35 @@ def handle(
     broker: ConfiguredBroker, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_result(broker, wanted, request) for wanted in request.resources]
+        results=[_result(broker, wanted, request, call) for wanted in request.resources]
     )
 
 
 def _result(
-    broker: ConfiguredBroker, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: ConfiguredBroker,
+    wanted: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    call: Call,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=wanted.resource_type, resource_name=wanted.resource_name
     )
     try:
+        _require_may_describe(broker, wanted, call)
         described = _describe(broker, wanted)
     except KafkaError as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
     else:
         result.configs = [_entry(found, request) for found in described]
     return result
+
+
+def _require_may_describe(
+    broker: ConfiguredBroker, wanted: DescribeConfigsResource, call: Call
+) -> None:
+    resource = OF_THEIR_OWN.get(wanted.resource_type, CLUSTER)
+    name = CLUSTER_NAME if resource is CLUSTER else wanted.resource_name
+    require(broker, call, Operation.DESCRIBE_CONFIGS, resource, name)
 
 
 def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list[Description]:

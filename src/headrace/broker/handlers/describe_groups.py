@@ -1,18 +1,20 @@
 """DescribeGroups, v0-6: members of classic groups, with what they read and what they were given.
 
 A group that is not there is Dead; from v6 on that is an error as well (KIP-1043).
-v1 throttle time. v3 authorized operations. v4 static members. v5 flexible.
-Authorized operations are all there are: there is no authorizer yet.
+v1 throttle time. v3 authorized operations. v4 static members. v5 flexible. Needs DESCRIBE on each
+group.
 """
 
 from __future__ import annotations
 
+from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
 from headrace.coordination.group import views
 from headrace.coordination.group.classic_group import State
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_groups as messages
 from headrace.protocol.messages.describe_groups import (
@@ -21,10 +23,9 @@ from headrace.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, require
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
-# Read, delete, describe, describe and alter settings: bits of the operations on a group.
-EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(
@@ -35,7 +36,7 @@ def handle(
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = EVERYTHING
+                group.authorized_operations = on_group(broker, call, group.group_id)
     response: DescribeGroupsResponse | Parked = after_all(
         waits, DescribeGroupsResponse(groups=groups)
     )
@@ -44,6 +45,7 @@ def handle(
 
 def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
     try:
+        require(broker, call, Operation.DESCRIBE, GROUP, group_id)
         found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
         return found
     except KafkaError as refusal:

@@ -1,13 +1,15 @@
 """DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
 
 A null list of topics asks for all. v2 flexible. v3 top-level error. v4 sizes of the volume.
-v5 cordoned folders (none here).
+v5 cordoned folders (none here). Needs DESCRIBE on the cluster; before v3 there is no place for the
+refusal, only an empty list.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics import Topic
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_log_dirs as messages
 from headrace.protocol.messages.describe_log_dirs import (
@@ -18,9 +20,11 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import require_on_cluster
 
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+    require_on_cluster(broker, call, Operation.DESCRIBE)
     by_name = broker.topics.by_name
     if request.topics is None:
         topics = [describe(topic, range(len(topic.leaders))) for topic in by_name.values()]

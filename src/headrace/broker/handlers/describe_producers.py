@@ -1,9 +1,13 @@
-"""DescribeProducers, v0: who has written to a partition with an identity (KIP-664)."""
+"""DescribeProducers, v0: who has written to a partition with an identity (KIP-664).
+
+Needs READ on each topic.
+"""
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.metadata.topic_names import require_legal
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_producers as messages
 from headrace.protocol.messages.describe_producers import (
@@ -15,6 +19,7 @@ from headrace.protocol.messages.describe_producers import (
 )
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, require
 
 
 def handle(
@@ -26,6 +31,7 @@ def handle(
         for index in topic.partition_indexes:
             try:
                 require_legal(topic.name)
+                require(broker, call, Operation.READ, TOPIC, topic.name)
                 leader = broker.topics.leader(topic.name, index)
                 answer = PartitionResponse(index, ErrorCode.NONE, None, active_producers(leader))
             except KafkaError as refusal:

@@ -1,16 +1,18 @@
 """DescribeTopicPartitions, v0: topics and partitions in pages (KIP-966).
 
 Topics come sorted by name; an empty list asks for all. At most `response_partition_limit`
-partitions a page (2,000 at most); the cursor says where the next page begins.
+partitions a page (2,000 at most); the cursor says where the next page begins. Topics that one may
+not DESCRIBE are left out, or refused if they were named, whether or not they exist.
 """
 
 from __future__ import annotations
 
-from headrace.broker.authorized_operations import ON_A_TOPIC
+from headrace.broker.authorized_operations import on_topic
 from headrace.broker.broker import Broker
 from headrace.broker.topic_auto_creation import is_legal
 from headrace.metadata.image import PartitionImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_topic_partitions as messages
 from headrace.protocol.messages.describe_topic_partitions import (
@@ -22,6 +24,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, may
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 
@@ -30,19 +33,38 @@ def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     asked = {topic.name for topic in request.topics}
-    names = sorted(asked or broker.image.topics)
     first_topic, first_partition = "", 0
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
         if first_partition < 0 or (asked and first_topic not in asked):
-            return refuse(names)
+            return refuse(ErrorCode.INVALID_REQUEST, sorted(asked))
+    everything = [name for name in sorted(asked or broker.image.topics) if name >= first_topic]
+    names = [
+        name
+        for name in everything
+        if may(broker, call, Operation.DESCRIBE, TOPIC, name, quietly=not asked)
+    ]
+    response = describe_page(broker, call, request, names, first_topic, first_partition)
+    if asked and len(names) < len(everything):
+        hidden = sorted({*everything} - {*names})
+        response.topics += refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden).topics
+    return response
+
+
+def describe_page(
+    broker: Broker,
+    call: Call,
+    request: DescribeTopicPartitionsRequest,
+    names: list[str],
+    first_topic: str,
+    first_partition: int,
+) -> DescribeTopicPartitionsResponse:
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
     for number, name in enumerate(names):
-        if name < first_topic:
-            continue
         start = first_partition if name == first_topic else 0
         topic = describe(broker, name, start, left)
+        topic.topic_authorized_operations = on_topic(broker, call, name)
         response.topics.append(topic)
         left -= len(topic.partitions)
         end = start + len(topic.partitions)
@@ -56,12 +78,9 @@ def handle(
     return response
 
 
-def refuse(names: list[str]) -> DescribeTopicPartitionsResponse:
+def refuse(code: ErrorCode, names: list[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name, ZERO_ID)
-            for name in names
-        ]
+        topics=[DescribeTopicPartitionsResponseTopic(code, name, ZERO_ID) for name in names]
     )
 
 
@@ -72,9 +91,7 @@ def describe(
     if found is None:
         legal = is_legal(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return DescribeTopicPartitionsResponseTopic(
-            code, name, ZERO_ID, topic_authorized_operations=ON_A_TOPIC
-        )
+        return DescribeTopicPartitionsResponseTopic(code, name, ZERO_ID)
     return DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE,
         name,
@@ -84,7 +101,6 @@ def describe(
             describe_partition(index, found.partitions[index])
             for index in range(start, min(start + limit, len(found.partitions)))
         ],
-        ON_A_TOPIC,
     )
 
 

@@ -1,10 +1,13 @@
-"""DescribeTransactions, v0: what is known of transactional ids (KIP-664)."""
+"""DescribeTransactions, v0: what is known of transactional ids (KIP-664).
+
+Needs DESCRIBE on each transactional id, and shows only topics that one may DESCRIBE.
+"""
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.transaction import by_topic
-from headrace.environment import Now
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_transactions as messages
 from headrace.protocol.messages.describe_transactions import (
@@ -14,6 +17,9 @@ from headrace.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
+
+DESCRIBE = Operation.DESCRIBE
 
 
 def handle(
@@ -22,16 +28,17 @@ def handle(
     found = []
     for transactional_id in request.transactional_ids:
         try:
-            found.append(describe(broker, transactional_id, call.now))
+            found.append(describe(broker, transactional_id, call))
         except KafkaError as refusal:
             found.append(TransactionState(refusal.code, transactional_id))
     return DescribeTransactionsResponse(0, found)
 
 
-def describe(broker: Broker, transactional_id: str, now: Now) -> TransactionState:
+def describe(broker: Broker, transactional_id: str, call: Call) -> TransactionState:
+    require(broker, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    machine = broker.transactions.machine_of(transactional_id, now)
+    machine = broker.transactions.machine_of(transactional_id, call.now)
     found = machine.transactions.get(transactional_id)
     if found is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -43,7 +50,11 @@ def describe(broker: Broker, transactional_id: str, now: Now) -> TransactionStat
         found.started_ms,
         found.producer_id,
         found.epoch,
-        [TopicData(topic, indexes) for topic, indexes in by_topic(found.partitions)],
+        [
+            TopicData(topic, indexes)
+            for topic, indexes in by_topic(found.partitions)
+            if may(broker, call, DESCRIBE, TOPIC, topic, quietly=True)
+        ],
     )
 
 

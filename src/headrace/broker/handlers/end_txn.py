@@ -2,7 +2,8 @@
 
 The answer leaves when the decision is recorded; the markers follow, on a node whose appends commit
 at once before the answer does. v1 throttle time. v2 PRODUCER_FENCED. v3 flexible. v4
-TRANSACTION_ABORTABLE. v5 the producer gets a new epoch with each end (KIP-890).
+TRANSACTION_ABORTABLE. v5 the producer gets a new epoch with each end (KIP-890). Needs WRITE on the
+transactional id.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import end_txn as messages
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain
+from headrace.serving.rights import TRANSACTIONAL_ID, may
 
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_THAT_BUMPS = 5
@@ -24,6 +27,8 @@ FIRST_VERSION_THAT_BUMPS = 5
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | Parked:
     now, version = call.now, call.version
     client_version = 2 if version >= FIRST_VERSION_THAT_BUMPS else 0
+    if not may(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version)
     if not request.transactional_id:
         return refused(ErrorCode.INVALID_REQUEST, version)
 

@@ -1,14 +1,17 @@
 """FindCoordinator, v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
 
 The coordinator's topic is created by the first who asks; the answer waits until it is there.
-v1 types, messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors.
-Not done: the coordinator of share groups' state (type 2).
+v1 types, messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors. Needs DESCRIBE on each
+group or transactional id. Not done: the coordinator of share groups' state (type 2).
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
+from headrace.broker.groups import GROUP_KEY
+from headrace.broker.transactions import TRANSACTION_KEY
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import find_coordinator as messages
@@ -18,9 +21,11 @@ from headrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, REFUSAL_OF, TRANSACTIONAL_ID, may
 
 FIRST_VERSION_WITH_MANY = 4
 NO_SUCH_TYPE = "there is no coordinator of this type"
+RESOURCE_OF = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTIONAL_ID}
 
 
 def handle(
@@ -30,18 +35,40 @@ def handle(
     keys = request.coordinator_keys if many else [request.key]
     coordinator = broker.coordinators.get(request.key_type)
     listener = call.session.listener
+    denied = denied_keys(broker, request.key_type, keys, call)
 
     def answer() -> FindCoordinatorResponse:
-        found = [find(broker, coordinator, key, listener) for key in keys]
+        found = [
+            refuse(key, request.key_type)
+            if key in denied
+            else find(broker, coordinator, key, listener)
+            for key in keys
+        ]
         return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
 
-    if coordinator is not None and coordinator.topic not in broker.image.topics and keys:
+    if (
+        coordinator is not None
+        and coordinator.topic not in broker.image.topics
+        and len(denied) < len(set(keys))
+    ):
         partitions, replicas, settings = coordinator.topic_rules()
         later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
             coordinator.topic, partitions, replicas, settings, answer, call.now
         )
         return later
     return answer()
+
+
+def denied_keys(broker: Broker, key_type: int, keys: list[str], call: Call) -> set[str]:
+    resource = RESOURCE_OF.get(key_type)
+    if broker.authorizer is None or resource is None:
+        return set()
+    return {key for key in keys if not may(broker, call, Operation.DESCRIBE, resource, key)}
+
+
+def refuse(key: str, key_type: int) -> Coordinator:
+    code = REFUSAL_OF[RESOURCE_OF[key_type]]
+    return Coordinator(key, -1, "", -1, code, code.description)
 
 
 def find(

@@ -5,7 +5,8 @@ a new one too (KIP-360: the broker keeps no state of it). Ids come in blocks fro
 One with a transactional id gets the id that belongs to it and the next epoch, which fences whoever
 had it before; a transaction that was left open is aborted first, the client comes again.
 v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE (KIP-890).
-Not done: two-phase commit (v6, KIP-939).
+Needs WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any
+topic. Not done: two-phase commit (v6, KIP-939).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.protocol.acls import CLUSTER_NAME, Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import init_producer_id as messages
 from headrace.protocol.messages.init_producer_id import (
@@ -22,6 +24,14 @@ from headrace.protocol.messages.init_producer_id import (
 )
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain
+from headrace.serving.rights import (
+    CLUSTER,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    may_on_cluster,
+    may_somewhere,
+    require,
+)
 
 FIRST_VERSION_WITH_FENCED = 4
 
@@ -29,6 +39,10 @@ FIRST_VERSION_WITH_FENCED = 4
 def handle(
     broker: Broker, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse | Parked:
+    try:
+        require_may_write(broker, request.transactional_id, call)
+    except KafkaError as denied:
+        return refused(denied.code, call.version)
     refusal = fault_of(request, broker.values["transaction.max.timeout.ms"])
     if refusal is not None:
         return refused(refusal, call.version)
@@ -38,6 +52,15 @@ def handle(
         )
         return answer
     return for_transactions(broker, request.transactional_id, request, call)
+
+
+def require_may_write(broker: Broker, transactional_id: str | None, call: Call) -> None:
+    if transactional_id is not None:
+        require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+    elif not may_on_cluster(
+        broker, call, Operation.IDEMPOTENT_WRITE, quietly=True
+    ) and not may_somewhere(broker, call, Operation.WRITE, TOPIC):
+        require(broker, call, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
 
 
 def fault_of(request: InitProducerIdRequest, longest_ms: int) -> ErrorCode | None:

@@ -3,7 +3,7 @@
 The answer waits until all members have joined or their time is up; the leader's holds everybody's
 metadata. v1 rebalance timeout. v2 throttle time. v4 a member id is required (KIP-394). v5 static
 members (KIP-345). v6 flexible. v7 protocol type (KIP-559). v8 reason (KIP-800). v9 skip the
-assignment (KIP-814).
+assignment (KIP-814). Needs READ on the group.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.broker.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.errors import KafkaError
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import join_group as messages
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.serving.api import Api, Call, Parked
@@ -23,7 +23,9 @@ def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupRe
     try:
         answer: JoinGroupResponse | Parked = ask_group(broker, call, GroupMachine.join, request)
     except KafkaError as refusal:
-        answer = JoinGroupResponse(error_code=refusal.code, member_id=request.member_id)
+        denied = refusal.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        member_id = "" if denied else request.member_id
+        answer = JoinGroupResponse(error_code=refusal.code, member_id=member_id)
     if isinstance(answer, JoinGroupResponse) and call.version >= FIRST_VERSION_WITH_NULL:
         answer.protocol_name = answer.protocol_name or None
     return answer

@@ -2,6 +2,7 @@
 
 v0 knew subscriptions to client metrics only. v1 asks for types; none named are all of them. Topics
 and brokers are listed whether or not something is set for them, groups and subscriptions if so.
+Needs DESCRIBE_CONFIGS on the cluster.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Protocol
 
 from headrace.metadata.configs import ResourceType
 from headrace.metadata.image import MetadataImage
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import list_config_resources as messages
 from headrace.protocol.messages.list_config_resources import (
@@ -19,6 +21,7 @@ from headrace.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import Guarded, require_on_cluster
 
 # The order in which Apache lists them.
 ORDER = (
@@ -30,13 +33,14 @@ ORDER = (
 )
 
 
-class BrokerWithImage(Protocol):
+class BrokerWithImage(Guarded, Protocol):
     image: MetadataImage
 
 
 def handle(
     broker: BrokerWithImage, request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
+    require_on_cluster(broker, call, Operation.DESCRIBE_CONFIGS)
     if call.version == 0:
         wanted = {int(ResourceType.CLIENT_METRICS)}
     else:

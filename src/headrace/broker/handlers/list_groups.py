@@ -1,6 +1,7 @@
 """ListGroups, v0-5: the groups that this broker keeps.
 
-v1 throttle time. v3 flexible. v4 states (KIP-518). v5 types (KIP-848).
+v1 throttle time. v3 flexible. v4 states (KIP-518). v5 types (KIP-848). All groups for who may
+DESCRIBE the cluster, else those that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
 from headrace.coordination.group import views
+from headrace.protocol.acls import Operation
 from headrace.protocol.messages import list_groups as messages
 from headrace.protocol.messages.list_groups import (
     ListedGroup,
@@ -15,9 +17,13 @@ from headrace.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, may, may_on_cluster
+
+DESCRIBE = Operation.DESCRIBE
 
 
 def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse | Parked:
+    everything = may_on_cluster(broker, call, DESCRIBE, quietly=True)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups: list[ListedGroup] = []
@@ -27,7 +33,8 @@ def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroups
                 continue
             if types and group.group_type.lower() not in types:
                 continue
-            groups.append(group)
+            if everything or may(broker, call, DESCRIBE, GROUP, group.group_id, quietly=True):
+                groups.append(group)
     response: ListGroupsResponse | Parked = after_all(
         broker.groups.uncommitted(), ListGroupsResponse(groups=groups)
     )

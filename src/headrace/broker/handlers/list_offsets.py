@@ -3,7 +3,8 @@
 Special times: -1 the end that readers see, -2 the start, -3 the record with the largest timestamp
 (v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9) and
 -6 what is on its way there (v11): there is none, so no offset.
-v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Not done: tiered storage.
+v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Needs DESCRIBE on each topic. Not
+done: tiered storage.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headrace.broker.broker import Broker
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import list_offsets as messages
 from headrace.protocol.messages.list_offsets import (
@@ -22,6 +24,7 @@ from headrace.protocol.messages.list_offsets import (
 )
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, may, refusal
 
 LATEST = -1
 EARLIEST = -2
@@ -48,14 +51,17 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
         times = Counter(part.partition_index for part in topic.partitions)
         wanted = {part.partition_index: part for part in topic.partitions}
         answers = []
+        allowed = may(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
         for index, part in wanted.items():
             try:
+                if not allowed:
+                    raise refusal(TOPIC)
                 if times[index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 leader = broker.topics.leader(topic.name, index)
                 found = find(leader, part, committed=committed, version=call.version)
-            except KafkaError as refusal:
-                answers.append(ListOffsetsPartitionResponse(index, refusal.code))
+            except KafkaError as fault:
+                answers.append(ListOffsetsPartitionResponse(index, fault.code))
                 continue
             answers.append(ListOffsetsPartitionResponse(index, ErrorCode.NONE, *found))
         topics.append(ListOffsetsTopicResponse(topic.name, answers))

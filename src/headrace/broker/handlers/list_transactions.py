@@ -1,7 +1,8 @@
 """ListTransactions, v0-2: the transactional ids that this broker coordinates (KIP-664).
 
 v1 only those that are open for longer than a duration (KIP-994). v2 only ids that a regular
-expression matches as a whole (KIP-1152), in RE2's language: no pattern can stall the broker.
+expression matches as a whole (KIP-1152), in RE2's language: no pattern can stall the broker. Only
+ids that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import list_transactions as messages
 from headrace.protocol.messages.list_transactions import (
@@ -22,6 +24,7 @@ from headrace.protocol.messages.list_transactions import (
     TransactionState,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import TRANSACTIONAL_ID, may
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False  # the client is told
@@ -43,7 +46,9 @@ def handle(
         response.transaction_states += [
             TransactionState(found.id, found.producer_id, found.state.title)
             for found in machine.transactions.values()
-            if is_wanted(found, request, call.now.wall_ms) and matches(found.id)
+            if is_wanted(found, request, call.now.wall_ms)
+            and matches(found.id)
+            and may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, found.id, quietly=True)
         ]
     told: ListTransactionsResponse | Parked = after_all(broker.transactions.uncommitted(), response)
     return told

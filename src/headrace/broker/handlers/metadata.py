@@ -4,16 +4,21 @@ A null list asks for all topics (in v0 an empty one), an empty list for none. Un
 created if both the client and `auto.create.topics.enable` allow it.
 v1 racks, controller. v4 allow_auto_topic_creation. v5 offline replicas. v7 leader epoch. v8
 authorized operations. v9 flexible. v10 topic ids. v12 ids without names. v13 top-level error.
-Not done: an authorizer; everybody may do everything.
+Topics that one may not DESCRIBE are left out of all topics; who asks for one by its name is refused
+whether or not it exists, and who asks by its id is not told the name. To create one by asking needs
+CREATE on it or on the cluster.
 """
 
 from __future__ import annotations
 
-from headrace.broker.authorized_operations import NOT_ASKED_FOR, ON_A_TOPIC, ON_THE_CLUSTER
+from collections.abc import Iterable
+
+from headrace.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
 from headrace.broker.broker import Broker
 from headrace.broker.topic_auto_creation import is_legal, missing_topics
 from headrace.metadata.image import TopicImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import metadata as messages
 from headrace.protocol.messages.metadata import (
@@ -26,6 +31,7 @@ from headrace.protocol.messages.metadata import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import TOPIC, may, may_on_cluster
 
 NONE = ErrorCode.NONE
 # These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
@@ -36,20 +42,27 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
     wanted, version, listener = request.topics, call.version, call.session.listener
     if wanted and version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted)):
         return refuse(wanted)
-    operations = ON_A_TOPIC if request.include_topic_authorized_operations else NOT_ASKED_FOR
-    on_cluster = ON_THE_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+    operations = request.include_topic_authorized_operations
+    refused = refused_topics(broker, request, call)
 
     def answer() -> MetadataResponse:
         if wanted is None or (not wanted and version == 0):
-            topics = [describe(broker, topic, operations) for topic in broker.image.topics.values()]
+            topics = [
+                describe(broker, topic, on_topic(broker, call, topic.name) if operations else None)
+                for topic in visible_topics(broker, call)
+            ]
         else:
-            described = [describe_wanted(broker, topic, operations) for topic in wanted]
+            described = [
+                describe_wanted(broker, topic, call, refused, operations=operations)
+                for topic in wanted
+            ]
             topics = list({(topic.name, topic.topic_id): topic for topic in described}.values())
         response = respond(broker, listener, topics)
-        response.cluster_authorized_operations = on_cluster
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = on_cluster(broker, call)
         return response
 
-    missing = missing_topics(broker, request)
+    missing = [name for name in missing_topics(broker, request) if name not in refused]
     if missing:
         # The answer waits until they are there, so that nobody has to ask twice.
         later: MetadataResponse | Parked = broker.controller.create_topics(
@@ -57,6 +70,35 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
         )
         return later
     return answer()
+
+
+def visible_topics(broker: Broker, call: Call) -> Iterable[TopicImage]:
+    everything = broker.image.topics.values()
+    if broker.authorizer is None:
+        return everything
+    return [
+        topic
+        for topic in everything
+        if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True)
+    ]
+
+
+def refused_topics(broker: Broker, request: MetadataRequest, call: Call) -> set[str]:
+    """The names that the client may not see, or would create and may not."""
+    if broker.authorizer is None:
+        return set()
+    asked = {one.name for one in request.topics or () if one.name is not None}
+    asked |= {
+        broker.image.topics_by_id[one.topic_id].name
+        for one in request.topics or ()
+        if names_an_id(one) and one.topic_id in broker.image.topics_by_id
+    }
+    refused = {name for name in asked if not may(broker, call, Operation.DESCRIBE, TOPIC, name)}
+    creates = request.allow_auto_topic_creation and broker.values["auto.create.topics.enable"]
+    new = asked - refused - broker.image.topics.keys()
+    if creates and new and not may_on_cluster(broker, call, Operation.CREATE, quietly=True):
+        refused |= {name for name in new if not may(broker, call, Operation.CREATE, TOPIC, name)}
+    return refused
 
 
 def names_an_id(wanted: MetadataRequestTopic) -> bool:
@@ -86,7 +128,12 @@ def respond(broker: Broker, listener: str, topics: list[MetadataResponseTopic]) 
 
 
 def describe_wanted(
-    broker: Broker, wanted: MetadataRequestTopic, operations: int
+    broker: Broker,
+    wanted: MetadataRequestTopic,
+    call: Call,
+    refused: set[str],
+    *,
+    operations: bool,
 ) -> MetadataResponseTopic:
     if names_an_id(wanted):
         found = broker.image.topics_by_id.get(wanted.topic_id)
@@ -96,15 +143,25 @@ def describe_wanted(
         found = broker.image.topics.get(wanted.name)
         legal = is_legal(wanted.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+    name = wanted.name if found is None else found.name
+    if name in refused:
+        # By its name or by its id, as it was asked for: the other one is not for this client.
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if names_an_id(wanted):
+            return MetadataResponseTopic(code, None, wanted.topic_id)
+        return MetadataResponseTopic(code, wanted.name, ZERO_ID)
+    rights = on_topic(broker, call, name or "") if operations else None
     if found is not None:
-        return describe(broker, found, operations)
+        return describe(broker, found, rights)
     unknown = MetadataResponseTopic(code, wanted.name, wanted.topic_id)
-    unknown.topic_authorized_operations = operations
+    if rights is not None:
+        unknown.topic_authorized_operations = rights
     return unknown
 
 
-def describe(broker: Broker, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+def describe(broker: Broker, topic: TopicImage, rights: int | None) -> MetadataResponseTopic:
     """Made once per image: clients ask again and again for what rarely changes."""
+    operations = NOT_ASKED_FOR if rights is None else rights
     key = (topic.name, operations)
     described = broker.described.get(key)
     if described is None:

@@ -3,7 +3,7 @@
 Members commit for their generation or epoch; others may as long as the group has no members.
 Partitions that are not there are refused, one by one.
 v2-4 retention time. v3 throttle time. v6 leader epoch (KIP-320). v7 static members. v8 flexible.
-v9 groups of the consumer protocol (KIP-848). v10 topic ids.
+v9 groups of the consumer protocol (KIP-848). v10 topic ids. Needs READ on the group and each topic.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.offset_rules import Commit
+from headrace.metadata.image import TopicImage
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_commit as messages
 from headrace.protocol.messages.offset_commit import (
@@ -21,15 +23,19 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, may
 
 FIRST_VERSION_WITH_IDS = 10
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+READ = Operation.READ
 
 
 def handle(
     broker: Broker, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse | Parked:
+    if not may(broker, call, READ, GROUP, request.group_id):
+        return refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     response = OffsetCommitResponse()
     commits: list[Commit] = []
@@ -40,12 +46,12 @@ def handle(
     image = broker.image
     for wanted in request.topics:
         topic = image.topics_by_id.get(wanted.topic_id) if by_id else image.topics.get(wanted.name)
+        refused = refusal_of(broker, call, topic, wanted.name, by_id=by_id)
         answers: list[OffsetCommitResponsePartition] = []
         for part in wanted.partitions:
             metadata = part.committed_metadata or ""
-            if topic is None or not 0 <= part.partition_index < len(topic.partitions):
-                unknown_id = topic is None and by_id
-                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else UNKNOWN_PARTITION
+            if topic is None or refused or part.partition_index not in range(len(topic.partitions)):
+                code = refused or UNKNOWN_PARTITION
                 answers.append(OffsetCommitResponsePartition(part.partition_index, code))
                 continue
             answer = OffsetCommitResponsePartition(part.partition_index, NONE)
@@ -82,6 +88,33 @@ def handle(
             answer.error_code = refusal.code
         return response
     return answered
+
+
+def refusal_of(
+    broker: Broker, call: Call, topic: TopicImage | None, name: str, *, by_id: bool
+) -> ErrorCode | None:
+    """Why nothing is committed for a topic; what a name means is not told before the right is."""
+    if topic is None and by_id:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not may(broker, call, READ, TOPIC, name if topic is None else topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return UNKNOWN_PARTITION if topic is None else None
+
+
+def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                wanted.name,
+                wanted.topic_id,
+                [
+                    OffsetCommitResponsePartition(part.partition_index, code)
+                    for part in wanted.partitions
+                ],
+            )
+            for wanted in request.topics
+        ]
+    )
 
 
 API = Api(messages=messages, handle=handle, versions=range(2, 11))

@@ -1,4 +1,7 @@
-"""OffsetDelete, v0: forget a group's place in partitions that it does not read (KIP-496)."""
+"""OffsetDelete, v0: forget a group's place in partitions that it does not read (KIP-496).
+
+Needs DELETE on the group and READ on each topic.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from headrace.broker.groups import require_group_id
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import offset_delete as messages
 from headrace.protocol.messages.offset_delete import (
@@ -16,34 +20,45 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, may, require
 
 
 def handle(
     broker: Broker, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse | Parked:
+    require(broker, call, Operation.DELETE, GROUP, request.group_id)
     require_group_id(request.group_id)
+    denied = {
+        topic.name
+        for topic in request.topics
+        if not may(broker, call, Operation.READ, TOPIC, topic.name)
+    }
     answer: OffsetDeleteResponse | Parked = broker.groups.ask(
-        request.group_id, call.now, delete, broker, request
+        request.group_id, call.now, delete, broker, request, denied
     )
     return answer
 
 
-def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) -> Decision:
-    wanted = [
-        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
-    ]
-    known = [place for place in wanted if is_there(broker, *place)]
+def delete(
+    machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest, denied: set[str]
+) -> Decision:
+    faults = {
+        (topic.name, part.partition_index): fault_of(
+            broker, topic.name, part.partition_index, denied
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    }
+    known = [place for place, fault in faults.items() if not fault]
     records, refused = offset_rules.delete_offsets(machine, request.group_id, known)
+    faults.update(refused)
     response = OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
                 topic.name,
                 [
                     OffsetDeleteResponsePartition(
-                        part.partition_index,
-                        refused.get((topic.name, part.partition_index), ErrorCode.NONE)
-                        if is_there(broker, topic.name, part.partition_index)
-                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        part.partition_index, faults[topic.name, part.partition_index]
                     )
                     for part in topic.partitions
                 ],
@@ -54,9 +69,13 @@ def delete(machine: GroupMachine, broker: Broker, request: OffsetDeleteRequest) 
     return Decision(records, response)
 
 
-def is_there(broker: Broker, name: str, index: int) -> bool:
+def fault_of(broker: Broker, name: str, index: int, denied: set[str]) -> ErrorCode:
+    if name in denied:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.image.topics.get(name)
-    return topic is not None and 0 <= index < len(topic.partitions)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 1))

@@ -3,7 +3,8 @@
 A partition without a committed offset answers -1, which is no error. With require_stable, offsets
 that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447).
 v2 all topics, top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable.
-v8 many groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids.
+v8 many groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each
+group, and shows only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from headrace.broker.coordinators import after_all
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_fetch as messages
 from headrace.protocol.messages.offset_fetch import (
@@ -30,6 +32,7 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import GROUP, TOPIC, may, require
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8
@@ -68,10 +71,11 @@ def fetch_group(
     waits: list[Parked],
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(wanted.group_id)
-    stable, version = request.require_stable, call.version
+    stable = request.require_stable
     try:
+        require(broker, call, Operation.DESCRIBE, GROUP, wanted.group_id)
         found = broker.groups.ask(
-            wanted.group_id, call.now, offsets_of, broker, wanted, stable, version, answer
+            wanted.group_id, call.now, offsets_of, broker, wanted, stable, call, answer
         )
     except KafkaError as refusal:
         answer.error_code = refusal.code
@@ -86,27 +90,34 @@ def offsets_of(
     broker: Broker,
     wanted: OffsetFetchRequestGroup,
     require_stable: bool,
-    version: int,
+    call: Call,
     answer_to: OffsetFetchResponseGroup,
 ) -> Decision:
-    by_id = version >= FIRST_VERSION_WITH_IDS
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
     offset_rules.require_may_fetch(machine, wanted.group_id, wanted.member_id, wanted.member_epoch)
     known = machine.offsets.of(wanted.group_id)
     topics = wanted.topics
     if topics is None:
-        topics = all_topics(broker, known, by_id)
+        topics = [
+            topic
+            for topic in all_topics(broker, known, by_id)
+            if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True)
+        ]
     answers = answer_to.topics
     for topic in topics:
         name: str | None = topic.name
         if by_id:
             found = broker.image.topics_by_id.get(topic.topic_id)
             name = None if found is None else found.name
+        refused = ErrorCode.UNKNOWN_TOPIC_ID
+        if name is not None and not may(broker, call, Operation.DESCRIBE, TOPIC, name):
+            name, refused = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = []
         for index in topic.partition_indexes:
             answer = OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "")
             partitions.append(answer)
             if name is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                answer.error_code = refused
                 continue
             value = known.get((name, index))
             if require_stable and machine.offsets.is_unstable(wanted.group_id, (name, index)):

@@ -1,11 +1,13 @@
 """OffsetForLeaderEpoch, v2-4: where an epoch ended, so that a reader can find where logs part.
 
-v3 replica id (-2: not a replica). v4 flexible. KIP-320.
+v3 replica id (-2: not a replica). v4 flexible. KIP-320. Needs CLUSTER_ACTION, as brokers have, or
+DESCRIBE on each topic, as consumers have.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_for_leader_epoch as messages
 from headrace.protocol.messages.offset_for_leader_epoch import (
@@ -15,21 +17,26 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
 
 
 def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    trusted = may_on_cluster(broker, call, Operation.CLUSTER_ACTION, quietly=True)
     for topic in request.topics:
         answers = []
+        allowed = trusted or may(broker, call, Operation.DESCRIBE, TOPIC, topic.topic)
         for part in topic.partitions:
             try:
+                if not allowed:
+                    raise refusal(TOPIC)
                 leader = broker.topics.leader(topic.topic, part.partition)
                 leader.require_epoch(part.current_leader_epoch)
                 epoch, end_offset = leader.log.offset_for_epoch(part.leader_epoch)
-            except KafkaError as refusal:
-                answers.append(EpochEndOffset(refusal.code, part.partition))
+            except KafkaError as fault:
+                answers.append(EpochEndOffset(fault.code, part.partition))
                 continue
             answers.append(EpochEndOffset(ErrorCode.NONE, part.partition, epoch, end_offset))
         topics.append(OffsetForLeaderTopicResult(topic.topic, answers))

@@ -5,7 +5,9 @@ even with an error: the connection is closed instead, as Apache Kafka does, so t
 looks the leader up again. acks=all answers when the high watermark has passed the records.
 v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible. v10 current leader
 (KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
-Batches of transactions are admitted in `broker/admission.py`. Not done: throttling.
+Batches of transactions are admitted in `broker/admission.py`, quotas are measured by the dispatch.
+Needs WRITE on each topic; a request with batches of transactions also on the transactional id, or
+nothing of it is taken.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from headrace.broker.admission import admit_ahead, require_admitted
 from headrace.broker.broker import Broker
 from headrace.broker.repeated_produce import Found, recognize, remember
 from headrace.environment import Now
+from headrace.protocol.acls import Operation
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import produce as messages
@@ -30,11 +33,14 @@ from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Peer, Refused
+from headrace.serving.authorization import Authorizer
 from headrace.serving.chain import chain
+from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
 from headrace.storage.append_rules import RecordsRefused
 
 ALL = -1
 NONE = ErrorCode.NONE
+WRITE = Operation.WRITE
 FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1  # the byte with compression and kind of a batch
@@ -58,6 +64,8 @@ def handle(
             return acknowledged
     if acks not in (ALL, 0, 1):
         return refuse_all(request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
+    if broker.authorizer is not None and not may_write_transactions(broker, request, call):
+        return refuse_all(request, refusal(TRANSACTIONAL_ID))
     if request.transactional_id is not None and broker.durable and acks == ALL:
         admitted = admit_ahead(broker, request, call)
         if isinstance(admitted, Parked):
@@ -76,6 +84,9 @@ def append_one(
     part = data.partition_data[0]
     if topic is None or not 0 <= part.index < len(topic.leaders) or part.records is None:
         return None
+    authorizer = broker.authorizer
+    if authorizer is not None and not may_write(authorizer, call.session, topic.name):
+        return None
     found = topic, part.index, acks
     answer = append_to(broker, found, part.records, call.version, call.now)
     if answer is not None:
@@ -93,7 +104,30 @@ def recognize_one(
     found, records = recognized
     if broker.topics.by_id.get(found[0].id) is not found[0]:
         return None
+    authorizer = broker.authorizer
+    if authorizer is not None and not may_write(authorizer, session, found[0].name):
+        return None
     return append_to(broker, found, records, version, now)
+
+
+def may_write(authorizer: Authorizer, session: Peer, topic: str) -> bool:
+    """Quietly: who may not takes the long way, and is refused there."""
+    return authorizer.allows(session, WRITE, TOPIC, topic, quietly=True)
+
+
+def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) -> bool:
+    """Batches of transactions need the id of theirs; without such batches nobody asks for it."""
+    transactional_id = request.transactional_id
+    return not any(
+        part.records is not None
+        and len(part.records) > LOW_ATTRIBUTES_AT
+        and part.records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
+        for data in request.topic_data
+        for part in data.partition_data
+    ) or (
+        transactional_id is not None
+        and may(broker, call, WRITE, TRANSACTIONAL_ID, transactional_id)
+    )
 
 
 def append_to(
@@ -109,11 +143,11 @@ def append_to(
         return None
     try:
         base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
-    except KafkaError as refusal:
+    except KafkaError as fault:
         # Not tried again the long way: the batch may carry its new offset already.
-        broker.note_disk_trouble(refusal, now)
+        broker.note_disk_trouble(fault, now)
         return ProduceResponse(
-            [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, refusal)])]
+            [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, fault)])]
         )
     if leader.waiting or leader.sessions:
         broker.partition_changed(leader)
@@ -136,9 +170,18 @@ def append_all(
             if by_id
             else broker.topics.by_name.get(data.name)
         )
+        # An id that is not known names no topic that could be refused.
+        name = data.name if topic is None else topic.name
+        refused_topic = (
+            broker.authorizer is not None
+            and not (topic is None and by_id)
+            and not may(broker, call, WRITE, TOPIC, name)
+        )
         answers: list[PartitionProduceResponse] = []
         for part in data.partition_data:
             try:
+                if refused_topic:
+                    raise refusal(TOPIC)
                 if topic is None:
                     raise unknown_topic(by_id)
                 leader = topic.leader(part.index)
@@ -154,12 +197,12 @@ def append_all(
                 base_offset, append_time = leader.append(
                     part.records, wall_ms, acks_all=acks == ALL
                 )
-            except RecordsRefused as refusal:
-                answers.append(refused_by(leader, refusal))
+            except RecordsRefused as fault:
+                answers.append(refused_by(leader, fault))
                 continue
-            except KafkaError as refusal:
-                broker.note_disk_trouble(refusal, call.now)
-                answers.append(refused(part.index, refusal))
+            except KafkaError as fault:
+                broker.note_disk_trouble(fault, call.now)
+                answers.append(refused(part.index, fault))
                 continue
             answer = PartitionProduceResponse(
                 part.index, NONE, base_offset, append_time, leader.log.start_offset
@@ -214,13 +257,13 @@ def require_kind(records: Records, version: int) -> int:
     return attributes & TRANSACTIONAL
 
 
-def refused_by(leader: PartitionLeader, refusal: KafkaError) -> PartitionProduceResponse:
+def refused_by(leader: PartitionLeader, fault: KafkaError) -> PartitionProduceResponse:
     """What a partition says of a batch that it does not take."""
-    answer = refused(leader.index, refusal)
-    if isinstance(refusal, RecordsRefused):
+    answer = refused(leader.index, fault)
+    if isinstance(fault, RecordsRefused):
         answer.log_start_offset = leader.log.start_offset
         answer.record_errors = [
-            BatchIndexAndErrorMessage(number, message) for number, message in refusal.records
+            BatchIndexAndErrorMessage(number, message) for number, message in fault.records
         ]
     return answer
 
@@ -229,21 +272,22 @@ def unknown_topic(by_id: bool) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def refused(index: int, refusal: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, refusal.code, -1, -1, -1, [], refusal.message)
+def refused(index: int, fault: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, fault.code, -1, -1, -1, [], fault.message)
 
 
-def refuse_all(request: ProduceRequest, refusal: KafkaError) -> ProduceResponse | None:
-    return ProduceResponse(
-        [
-            TopicProduceResponse(
-                data.name,
-                data.topic_id,
-                [refused(part.index, refusal) for part in data.partition_data],
-            )
-            for data in request.topic_data
-        ]
-    )
+def refuse_all(request: ProduceRequest, fault: KafkaError) -> ProduceResponse | None:
+    responses = [
+        TopicProduceResponse(
+            data.name,
+            data.topic_id,
+            [refused(part.index, fault) for part in data.partition_data],
+        )
+        for data in request.topic_data
+    ]
+    if request.acks == 0:
+        close_if_refused(responses)
+    return ProduceResponse(responses)
 
 
 def close_if_refused(responses: list[TopicProduceResponse]) -> None:

@@ -20,6 +20,7 @@ FIRST_VERSION_WITH_PROTOCOL = 5
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Parked:
     named = request.protocol_type is not None and request.protocol_name is not None
     if call.version >= FIRST_VERSION_WITH_PROTOCOL and not named:
+        # Seen before the rights are, as in Apache Kafka.
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     answer: SyncGroupResponse | Parked = ask_group(broker, call, GroupMachine.sync, request)
     return answer

@@ -3,7 +3,8 @@
 The offsets lie in the group's log as records of the producer's transaction; until its marker comes
 they are pending. A member that was fenced by its group is refused by its generation (KIP-447).
 v1 throttle time. v2 leader epoch. v3 flexible, member and generation. v4 TRANSACTION_ABORTABLE. v5
-adds the group's partition to the transaction itself (KIP-890).
+adds the group's partition to the transaction itself (KIP-890). Needs WRITE on the transactional id,
+READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headrace.broker.groups import require_group_id
 from headrace.coordination.group.machine import Commit
 from headrace.coordination.group.transactional_offsets import commit_in_transaction
 from headrace.coordination.transaction.machine import Producer
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import txn_offset_commit as messages
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
@@ -27,12 +29,18 @@ from headrace.protocol.messages.txn_offset_commit import (
 )
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.chain import chain
+from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 
 
 def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> TxnOffsetCommitResponse | Parked:
-    response, commits, accepted = read(broker, request, call.now.wall_ms)
+    try:
+        require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+        require(broker, call, Operation.READ, GROUP, request.group_id)
+    except KafkaError as denied:
+        return refuse_all(request, denied.code)
+    response, commits, accepted = read(broker, request, call)
     if not accepted:
         return response
     producer = Producer(request.producer_id, request.producer_epoch)
@@ -76,21 +84,41 @@ def handle(
     return later
 
 
+def refuse_all(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                wanted.name,
+                [
+                    TxnOffsetCommitResponsePartition(part.partition_index, code)
+                    for part in wanted.partitions
+                ],
+            )
+            for wanted in request.topics
+        ]
+    )
+
+
 def read(
-    broker: Broker, request: TxnOffsetCommitRequest, wall_ms: int
+    broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> tuple[TxnOffsetCommitResponse, list[Commit], list[TxnOffsetCommitResponsePartition]]:
     """The answer with what is refused at once, what is to be committed, and its answers."""
+    wall_ms = call.now.wall_ms
     longest = broker.groups.settings().offset_metadata_max_bytes
     response = TxnOffsetCommitResponse()
     commits: list[Commit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     for wanted in request.topics:
         topic = broker.image.topics.get(wanted.name)
+        allowed = may(broker, call, Operation.READ, TOPIC, wanted.name)
         answers = []
         for part in wanted.partitions:
             answer = TxnOffsetCommitResponsePartition(part.partition_index, ErrorCode.NONE)
             answers.append(answer)
             metadata = part.committed_metadata or ""
+            if not allowed:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             if topic is None or not 0 <= part.partition_index < len(topic.partitions):
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue

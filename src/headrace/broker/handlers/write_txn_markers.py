@@ -2,13 +2,15 @@
 
 On this node the coordinator does so without it; it serves other brokers' coordinators and
 `headrace transactions abort`, which ends a transaction that its coordinator has forgotten.
-v2 the transaction's version: from 2 on a marker must raise the epoch (KIP-890).
+v2 the transaction's version: from 2 on a marker must raise the epoch (KIP-890). Needs ALTER or
+CLUSTER_ACTION on the cluster.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import write_txn_markers as messages
 from headrace.protocol.messages.write_txn_markers import (
@@ -21,6 +23,7 @@ from headrace.protocol.messages.write_txn_markers import (
 )
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import may_on_cluster
 
 # As long as Apache Kafka waits for its replicas here (request.timeout.ms).
 WAIT_MS = 30_000
@@ -32,6 +35,9 @@ def handle(
     broker: Broker, request: WriteTxnMarkersRequest, call: Call
 ) -> WriteTxnMarkersResponse | Parked:
     written: Written = []
+    allowed = may_on_cluster(broker, call, Operation.ALTER, quietly=True) or may_on_cluster(
+        broker, call, Operation.CLUSTER_ACTION
+    )
     results: dict[int, WritableTxnMarkerResult] = {}
     for marker in request.markers:
         result = results.setdefault(marker.producer_id, WritableTxnMarkerResult(marker.producer_id))
@@ -39,7 +45,9 @@ def handle(
             found = WritableTxnMarkerTopicResult(topic.name)
             result.topics.append(found)
             for index in topic.partition_indexes:
-                code = write(broker, marker, topic.name, index, call.now.wall_ms, written)
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if allowed:
+                    code = write(broker, marker, topic.name, index, call.now.wall_ms, written)
                 found.partitions.append(WritableTxnMarkerPartitionResult(index, code))
     response = WriteTxnMarkersResponse(list(results.values()))
     late = [each for each in written if each[0].high_watermark < each[1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember
+from headrace.coordination.group.subscriptions import EVERYTHING, Sight
 from headrace.coordination.shard import Decision, Later
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -27,6 +28,7 @@ class Client(NamedTuple):
     id: str
     host: str
     version: int  # of the request
+    sight: Sight = EVERYTHING
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:

@@ -82,7 +82,7 @@ class ConsumerGroups:
         owned = (
             None if request.topic_partitions is None else assignment_of(request.topic_partitions)
         )
-        change = Change(group, self.image(), now)
+        change = Change(group, self.image(), now, client.sight)
         before = change.member(request, owned, self._new_id)
         after = before.copy(client_id=client.id, client_host=client.host, classic=None)
         _take_over(after, request)
@@ -116,6 +116,7 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.topics_seen = change.topics_seen
+            group.sight_seen = change.sight.change
 
     def require_room(self, group: ConsumerGroup, member_id: str) -> None:
         most = self._settings().consumer_max_size

@@ -23,6 +23,7 @@ from headrace.coordination.group.consumer_group import (
 )
 from headrace.coordination.group.epochs import JOINS, known_member, require_epoch
 from headrace.coordination.group.reconciliation import next_step
+from headrace.coordination.group.subscriptions import Sight
 from headrace.coordination.records import Record
 from headrace.environment import Now
 from headrace.metadata.image import MetadataImage
@@ -46,12 +47,20 @@ class Change:
         "topics_seen",
         "replaced",
         "shares_out_in_ms",
+        "sight",
     )
 
-    def __init__(self, group: ConsumerGroup, image: MetadataImage, now: Now) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        image: MetadataImage,
+        now: Now,
+        sight: Sight = subscriptions.EVERYTHING,
+    ) -> None:
         self.group = group
         self.image = image
         self.now = now
+        self.sight = sight
         self.records: list[Record] = []
         self.members: Mapping[str, ConsumerMember] = group.members
         self.wishes = group.wishes
@@ -138,7 +147,7 @@ class Change:
             count_wish(self.wishes, after.wish, 1)
         changed = is_new or after.topics != before.topics or after.regex != before.regex
         epoch, number, topics = group.epoch, group.metadata_hash, self.image.topics
-        if changed or group.topics_seen is not topics:
+        if changed or group.topics_seen is not topics or group.sight_seen != self.sight.change:
             changed = self._match_patterns() or changed
             names = frozenset[str]().union(*map(self._names_read, self.wishes))
             number = subscriptions.metadata_hash(names, topics)
@@ -160,11 +169,14 @@ class Change:
     def _match_patterns(self) -> bool:
         """Whether the members' patterns match other topics than before; recorded if so."""
         known = self.group.patterns
-        seen = self.group.topics_seen is self.image.topics
+        seen = (
+            self.group.topics_seen is self.image.topics
+            and self.group.sight_seen == self.sight.change
+        )
         found = {
             regex: known[regex]
             if seen and regex in known
-            else subscriptions.matching(regex, self.image.topics)
+            else self.sight.of(subscriptions.matching(regex, self.image.topics))
             for regex in sorted({wish.regex for wish in self.wishes if wish.regex})
         }
         for regex, names in found.items():

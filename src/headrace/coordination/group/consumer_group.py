@@ -117,6 +117,7 @@ class ConsumerGroup:
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)  # partition -> member id
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)  # regex -> topics it matches
     topics_seen: Any = None  # the image's topics when the hash was last looked at; not kept
+    sight_seen: int = 0  # and as of which change of rights the patterns were looked at
 
     @property
     def state(self) -> str:

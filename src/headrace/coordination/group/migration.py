@@ -210,7 +210,7 @@ class Migration:
         ):
             answer = JoinGroupResponse(member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
             return Decision(response=answer)
-        change = Change(group, self.consumer.image(), now)
+        change = Change(group, self.consumer.image(), now, client.sight)
         before = self._joining(change, request, member_id or new_id)
         after = before.copy(
             instance_id=instance_id or before.instance_id,

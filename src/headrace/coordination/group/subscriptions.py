@@ -6,8 +6,8 @@ a hostile one cannot stall the broker. A pattern must match the whole name, as i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import re2
 from crc32c import crc32c
@@ -22,6 +22,23 @@ LONGEST_PATTERN = 10_000
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = PATTERN_MEMORY_BYTES
 _OPTIONS.log_errors = False
+
+
+class Sight(NamedTuple):
+    """Which topics a client may know of: patterns match no others. All of them, if `sees` is None.
+
+    As in Apache Kafka a group's patterns are matched with the eyes of the member whose request
+    finds that topics or rights have changed; members of a group have the same rights, if sane.
+    """
+
+    sees: Callable[[str], bool] | None = None
+    change: int = 0  # grows when rights change
+
+    def of(self, names: frozenset[str]) -> frozenset[str]:
+        return names if self.sees is None else frozenset(filter(self.sees, names))
+
+
+EVERYTHING = Sight()
 
 
 def compiled(regex: str) -> Any:

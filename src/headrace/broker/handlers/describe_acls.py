@@ -1,0 +1,43 @@
+"""DescribeAcls, v1-3: the access control entries that a filter finds, gathered by their patterns.
+
+Needs DESCRIBE on the cluster; without an authorizer SECURITY_DISABLED. v2 flexible. v3 resources of
+type USER.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.metadata.acls import Filter, found_by
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import describe_acls as messages
+from headrace.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from headrace.serving.api import Api, Call, Refused
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+    wanted = Filter.of(request)
+    if wanted.has_unknown:
+        raise Refused("a DescribeAcls with an element of the type UNKNOWN")
+    require_on_cluster(broker, call, Operation.DESCRIBE)
+    if broker.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for entry in found_by(wanted, broker.image.acls.values()):
+        pattern = (entry.resource_type, entry.resource_name, entry.pattern_type)
+        resource = resources.get(pattern)
+        if resource is None:
+            resource = resources[pattern] = DescribeAclsResource(*pattern)
+        resource.acls.append(
+            AclDescription(entry.principal, entry.host, entry.operation, entry.permission_type)
+        )
+    return DescribeAclsResponse(resources=list(resources.values()))
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 4))
