@@ -19,11 +19,17 @@ from headrace.metadata.config_definitions.rows import (
 )
 
 # fmt: off
-_QUOTAS = without_effect("rates are not limited",
+_CLIENT_QUOTAS = (
     integer("quota.window.num", 11, at_least(1),
         "Windows over which clients' rates are measured."),
     integer("quota.window.size.seconds", 1, at_least(1),
         "Length of each of these windows."),
+    integer("controller.quota.window.num", 11, at_least(1),
+        "Windows over which the rate of changes to topics is measured."),
+    integer("controller.quota.window.size.seconds", 1, at_least(1),
+        "Length of each of these windows."),
+)
+_REPLICATION_QUOTAS = without_effect("replication is not throttled",
     integer("replication.quota.window.num", 11, at_least(1),
         "Windows over which replication's rate is measured."),
     integer("replication.quota.window.size.seconds", 1, at_least(1),
@@ -31,10 +37,6 @@ _QUOTAS = without_effect("rates are not limited",
     integer("alter.log.dirs.replication.quota.window.num", 11, at_least(1),
         "Windows over which the rate of moves between data folders is measured."),
     integer("alter.log.dirs.replication.quota.window.size.seconds", 1, at_least(1),
-        "Length of each of these windows."),
-    integer("controller.quota.window.num", 11, at_least(1),
-        "Windows over which the rate of changes to topics is measured."),
-    integer("controller.quota.window.size.seconds", 1, at_least(1),
         "Length of each of these windows."),
 )
 _METRICS = (
@@ -85,6 +87,11 @@ _RATES = without_effect("replication is not throttled",
 )
 # fmt: on
 
-OPERATION: tuple[Definition, ...] = (*_QUOTAS, *_METRICS, *_PLUG_INS)
+OPERATION: tuple[Definition, ...] = (
+    *_CLIENT_QUOTAS,
+    *_REPLICATION_QUOTAS,
+    *_METRICS,
+    *_PLUG_INS,
+)
 
 REPLICATION_RATES: dict[str, Definition] = {row.name: row for row in _RATES}

@@ -1,0 +1,49 @@
+"""AlterClientQuotas, v0-1: set and remove limits of users, clients and addresses (KIP-546).
+
+Each entity is answered with its own code. `validate_only` writes nothing. The limits hold when the
+answer leaves. Who asks may alter the cluster's settings. v1 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.quotas import alter_client_quotas
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import alter_client_quotas as messages
+from headrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ResponseEntryData,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: AlterClientQuotasRequest, call: Call
+) -> AlterClientQuotasResponse | Parked:
+    try:
+        require_on_cluster(controller, call, Operation.ALTER_CONFIGS)
+        decision = alter_client_quotas(controller.image, request)
+        controller.append(decision.records, call.now)
+    except KafkaError as refusal:
+        return refuse_all(request, refusal)
+    return controller.answer(
+        decision.response,
+        call.now,
+        late=lambda _: refuse_all(request, KafkaError(ErrorCode.REQUEST_TIMED_OUT)),
+    )
+
+
+def refuse_all(request: AlterClientQuotasRequest, refusal: KafkaError) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        0,
+        [
+            ResponseEntryData(refusal.code, refusal.message, entry.entity)
+            for entry in request.entries
+        ],
+    )
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2), owner="controller")
