@@ -12,21 +12,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
 )
 from confluent_kafka import TopicPartition as NativePartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from headrace.app.completion import Completion, decode
 from headrace.app.job import OwnedPartition
+from headrace.app.places import Places
 from headrace.app.settling import NotOurs, Settling
 from headrace.app.work import Work
 from headrace.client.connection import Connection, made, program_settings
@@ -50,10 +49,6 @@ IDLE_POLL_S = 0.05
 BUSY_POLL_S = 0.002
 # Retry partitions lose what is done, this often.
 TRIM_EVERY_S = 60.0
-CALL_S = 10.0
-# A question without which a partition cannot begin is asked in short turns: the others go on.
-QUESTION_S = 2.0
-LOOK_AGAIN_S = 0.2
 
 OF_THE_CLASSIC_PROTOCOL = (
     "partition.assignment.strategy",
@@ -61,7 +56,6 @@ OF_THE_CLASSIC_PROTOCOL = (
     "heartbeat.interval.ms",
 )
 
-T = TypeVar("T")
 Place = tuple[str, int]
 
 
@@ -116,6 +110,12 @@ class Intake:
         self._retries: confluent_kafka.Consumer | None = None
         self._admin: AdminClient = connection.admin()
         self.settling = Settling(self.consumer, connection)
+        self._places = Places(
+            self.consumer,
+            self._admin,
+            meanwhile=self._keep_going,
+            stopping=lambda: self.stopping,
+        )
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
         self.assigned_once = False
@@ -326,71 +326,21 @@ class Intake:
     def _find_positions(self, new: list[OwnedPartition]) -> None:
         """Where each stream goes on, and what of it a former owner has finished."""
         streams = [stream for owned in new for stream in owned.streams]
-        asked = [NativePartition(*stream.place) for stream in streams]
-        found = {(place.topic, place.partition): place for place in self._committed(asked)}
+        found = self._places.committed(stream.place for stream in streams)
         fresh = []
         for stream in streams:
-            place = found[stream.place]
-            if place.offset >= 0:
-                said: Any = place.metadata
-                runs = decode(place.offset, said)
-                stream.completion = Completion(place.offset, runs)
-                stream.committed = (place.offset, said or "")
+            offset, said = found[stream.place]
+            if offset >= 0:
+                stream.completion = Completion(offset, decode(offset, said))
+                stream.committed = (offset, said or "")
             else:
                 fresh.append(stream)
         earliest = [s for s in fresh if s.retry or self._start_from == "earliest"]
         latest = [s for s in fresh if s not in earliest]
-        for group, spec in (
-            (earliest, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-            (latest, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
-        ):
-            places = [s.place for s in group]
-            offsets = self._asked(lambda p=places, s=spec: self._offsets(p, s))  # type: ignore[misc]
-            for stream in group:
-                stream.completion = Completion(offsets.get(stream.place, 0))
-
-    def _committed(self, asked: list[NativePartition]) -> list[NativePartition]:
-        """With read_committed librdkafka asks for stable offsets: an open transaction of a former
-        owner is waited for (KIP-447).
-        """
-        return self._asked(lambda: self.consumer.committed(asked, QUESTION_S))
-
-    def _offsets(self, places: list[Any], spec: Any) -> dict[Place, int]:
-        if not places:
-            return {}
-        asked = self._admin.list_offsets(
-            {NativePartition(*place): spec for place in places},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=QUESTION_S,
-        )
-        found = {}
-        for place, future in asked.items():
-            found[(place.topic, place.partition)] = future.result(CALL_S).offset
-        return found
-
-    def _asked(self, question: Callable[[], T]) -> T:
-        """The answer to a question without which we cannot begin; asked until it comes.
-
-        It may take long: a worker that died in a transaction hides its places until the cluster
-        ends that. The partitions that we have go on meanwhile.
-        """
-        began = said = time.monotonic()
-        while True:
-            try:
-                return question()
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if self.stopping or error.fatal():
-                    raise
-                now = time.monotonic()
-                if now - said >= CALL_S:
-                    said = now
-                    log.warning(
-                        "partitions cannot begin yet, after %.0f seconds: %s",
-                        now - began, error.str(),
-                    )  # fmt: skip
-                self._keep_going()
-                time.sleep(LOOK_AGAIN_S)
+        offsets = self._places.starts([s.place for s in earliest])
+        offsets |= self._places.ends([s.place for s in latest])
+        for stream in fresh:
+            stream.completion = Completion(offsets.get(stream.place, 0))
 
     def _keep_going(self) -> None:
         """While the group is being answered: what we have is still ours and goes on."""
@@ -402,15 +352,11 @@ class Intake:
         if not new:
             return
         if self._retries is None:
-            conf = {
-                **self._conf,
-            }
-            conf.pop("group.protocol", None)
+            conf = {name: value for name, value in self._conf.items() if name != "group.protocol"}
             self._retries = made(lambda: confluent_kafka.Consumer(conf))
         in_order = [owned for owned in new if owned.work.subscription.blocks_keys]
         places = [owned.retry.place for owned in in_order if owned.retry]
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        ends = self._asked(lambda: self._offsets(places, latest))
+        ends = self._places.ends(places)
         starts = []
         for owned in new:
             assert owned.retry is not None

@@ -86,6 +86,24 @@ def test_a_broker_that_restarts_is_found_again(cluster: Any) -> None:
     assert cluster.committed("g")["orders", 0] == 2
 
 
+def test_partitions_are_taken_over_soon_after_the_broker_started_anew(cluster: Any) -> None:
+    """It has new epochs then; a worker that asked with the old ones began nothing for minutes."""
+    cluster.topic("orders", partitions=4)
+    seen: list[tuple[int, str]] = []
+    first, second = (make(cluster, seen, n, concurrency=4, order_by="key") for n in (1, 2))
+    with first.running():
+        worker = first.worker
+        assert worker is not None
+        with second.running():
+            other = second.worker
+            assert other is not None
+            cluster.until(lambda: len(worker.intake.owned) == 2 and len(other.intake.owned) == 2)
+            cluster.broker.restart()
+            first.send("orders", "after the restart").result()
+            cluster.until(lambda: len(seen) == 1)
+        cluster.until(lambda: len(worker.intake.owned) == 4)
+
+
 def test_a_topic_that_grows_and_one_that_comes_later_are_handled_with_their_retries(
     cluster: Any, monkeypatch: Any
 ) -> None:

@@ -1,0 +1,113 @@
+"""Where partitions stand: committed offsets and ends, asked until the cluster answers.
+
+Without them a partition cannot begin. An answer may take long: a worker that died in a transaction
+hides its places until the cluster ends that, and a broker that starts anew knows nothing for a
+while. So each question is a short one, and `meanwhile` is called in between: what the worker has
+goes on. Called on the polling thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as NativePartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.client.errors import kafka_error
+from headrace.client.records import TopicPartition
+
+log = logging.getLogger("headrace.app")
+
+QUESTION_S = 2.0
+LOOK_AGAIN_S = 0.2
+SAY_EVERY_S = 10.0
+
+T = TypeVar("T")
+
+
+class Places:
+    def __init__(
+        self,
+        consumer: confluent_kafka.Consumer,
+        admin: AdminClient,
+        *,
+        meanwhile: Callable[[], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._consumer = consumer
+        self._admin = admin
+        self._meanwhile = meanwhile
+        self._stopping = stopping
+
+    def committed(
+        self, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str | None]]:
+        """Offset, below 0 if there is none, and metadata of each.
+
+        With read_committed librdkafka asks for stable offsets: an open transaction of a former
+        owner is waited for (KIP-447).
+        """
+        wanted = [NativePartition(*place) for place in places]
+        found = self._asked(lambda: self._consumer.committed(wanted, QUESTION_S))
+        answer: dict[TopicPartition, tuple[int, str | None]] = {}
+        for place in found:
+            said: Any = place.metadata
+            answer[TopicPartition(place.topic, place.partition)] = (place.offset, said)
+        return answer
+
+    def starts(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Also of what is in open transactions."""
+        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        if not places:
+            return {}
+
+        def question() -> dict[TopicPartition, int]:
+            asked = self._admin.list_offsets(
+                {NativePartition(*place): spec for place in places},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=QUESTION_S,
+            )
+            return {
+                TopicPartition(place.topic, place.partition): future.result(60).offset
+                for place, future in asked.items()
+            }
+
+        return self._asked(question)
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        began = said = time.monotonic()
+        while True:
+            try:
+                return question()
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if self._stopping() or error.fatal():
+                    raise
+                now = time.monotonic()
+                if now - said >= SAY_EVERY_S:
+                    said = now
+                    log.warning(
+                        "partitions cannot begin yet, after %.0f seconds: %s",
+                        now - began, error.str(),
+                    )  # fmt: skip
+                self._meanwhile()
+                self._look_at_the_cluster()
+                time.sleep(LOOK_AGAIN_S)
+
+    def _look_at_the_cluster(self) -> None:
+        """A broker that started anew has new epochs, and librdkafka's admin client, which hears of
+        them by itself after five minutes, asks with the old ones until then.
+        """
+        with suppress(KafkaException):
+            self._admin.list_topics(timeout=QUESTION_S)
