@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,15 +13,10 @@ from headrace.pipelines import session
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.running import Runner
 from headrace.testing import Broker
+from tests.pipelines.orders import MASTER, QUICK
+from tests.services.servers import postgres
 
-# It runs for seconds on tables of a few rows: compiling well costs more than it gives.
-QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-}
-MASTER = "local[2]"
+__all__ = ["postgres"]
 
 
 @pytest.fixture(scope="session")
@@ -43,19 +37,26 @@ def connection(broker: Broker) -> Connection:
     return Connection({"bootstrap.servers": broker.bootstrap})
 
 
-@pytest.fixture
-def run(spark: SparkSession, connection: Connection, tmp_path: Path) -> Any:
-    """A runner of a pipeline in this test's folder; what it says is in `.said`."""
+class Run:
+    """Makes runners of pipelines in this test's folder; what they note is in `notes`."""
 
-    def runner(pipeline: Pipeline) -> Runner:
+    def __init__(self, connection: Connection, data: Path) -> None:
+        self.connection, self.data = connection, data
+        self.notes: list[str] = []
+        self.said: list[str] = []
+
+    def __call__(self, pipeline: Pipeline) -> Runner:
         return Runner(
             pipeline=pipeline,
-            connection=connection,
-            data=tmp_path,
-            say=lambda line: None,
-            note=lambda line: None,
+            connection=self.connection,
+            data=self.data,
+            say=self.said.append,
+            note=self.notes.append,
             master=MASTER,
             spark_settings=QUICK,
         )
 
-    return runner
+
+@pytest.fixture
+def run(spark: SparkSession, connection: Connection, tmp_path: Path) -> Run:
+    return Run(connection, tmp_path)

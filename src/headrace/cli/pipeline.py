@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,8 +28,11 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder
 from headrace.pipelines.loading import load, pipelines_in
 
+if TYPE_CHECKING:
+    from headrace.pipelines.bar import Draw
+
 app = typer.Typer(
-    help="Data pipelines on Spark: run, list, status, stop, reset.",
+    help="Data pipelines on Spark: run, list, status, stop, reset, new.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,
@@ -49,10 +55,16 @@ HERE = Path(folders.DEFAULT)
 def run(
     which: Annotated[
         str,
-        typer.Argument(metavar="FILE.py:NAME", help="Such as shop.py:revenue.", show_default=False),
+        typer.Argument(
+            metavar="NAME|FILE.py:NAME", help="Such as shop.py:revenue.", show_default=False
+        ),
     ],
     once: Annotated[
         bool, typer.Option("--once", help="Do everything that is there now, then stop.")
+    ] = False,
+    backfill: Annotated[
+        bool,
+        typer.Option("--backfill", help="First what was there before, then go on as a stream."),
     ] = False,
     history: Annotated[
         str | None,
@@ -69,6 +81,10 @@ def run(
     spark: Annotated[
         list[str], typer.Option("--spark", metavar="KEY=VALUE", help="A setting for Spark.")
     ] = [],
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics here while it runs as a stream."),
+    ] = None,
     data: Data = HERE,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
@@ -77,13 +93,14 @@ def run(
     timeout: Timeout = 10.0,
 ) -> None:
     """Run a pipeline as a stream until interrupted, or once, or over history."""
+    from headrace.pipelines.metrics import served
     from headrace.pipelines.running import Runner
 
-    if history is not None and once:
-        raise Failure("--history runs once anyway: leave --once out.")
+    if history is not None and (once or backfill):
+        raise Failure("--history runs once anyway: leave --once and --backfill out.")
     if into is not None and history is None:
         raise Failure("--into goes with --history.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster, _bar() as draw:
         try:
             loaded = load(which)
             runner = Runner(
@@ -92,13 +109,15 @@ def run(
                 data=data,
                 say=output.note if as_json else output.say,
                 note=output.note,
+                draw=draw,
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)
             else:
-                runner.stream(once=once)
+                with served(_folder(data, loaded.name), window):
+                    runner.stream(once=once, backfill=backfill)
         except PipelineError as failure:
             raise Failure(str(failure)) from failure
     if as_json:
@@ -113,10 +132,11 @@ def list_(
     data: Data = HERE,
     as_json: Json = False,
 ) -> None:
-    """List the pipelines that have run here, or those of a file."""
+    """List the pipelines that have run here and those that come with it, or those of a file."""
     try:
         if file is None:
             rows = [_state(folder) for folder in folders.known(data)]
+            rows += _not_run_yet({str(row["name"]) for row in rows})
         else:
             found = pipelines_in(file).values()
             rows = [{"name": one.name, **one.describe()} for one in found]
@@ -125,8 +145,24 @@ def list_(
     if as_json:
         output.answer_json(rows)
         return
-    columns = ["name", "topic", "sink", "kind", *(["process", "batch"] if file is None else [])]
+    columns = ["name", "source", "sink", "kind", *(["process", "batch"] if file is None else [])]
     output.table(columns, [[row.get(column) for column in columns] for row in rows])
+
+
+@app.command()
+def new(name: Name, as_json: Json = False) -> None:
+    """Write a small project: a pipeline, and a test that runs it on a broker and a Spark."""
+    from headrace.pipelines.new import write_project
+
+    try:
+        made = write_project(name, Path())
+    except PipelineError as failure:
+        raise Failure(str(failure)) from failure
+    if as_json:
+        output.answer_json([str(path) for path in made])
+        return
+    for path in made:
+        output.say(str(path))
 
 
 @app.command()
@@ -166,10 +202,13 @@ def reset(
 ) -> None:
     """Forget how far a pipeline came: its next run begins at the beginning."""
     what = "its checkpoint and its table" if table else "its checkpoint"
+    folder = _folder(data, name)
+    if not table and str(folder.described().get("kind", "")).endswith("append"):
+        output.note("What it has appended stays, and a new run appends it again.")
     if not yes and not typer.confirm(f"Remove {what} of {name}?"):
         raise typer.Exit(1)
     try:
-        _folder(data, name).reset(table=table)
+        folder.reset(table=table)
     except PipelineError as failure:
         raise Failure(str(failure)) from failure
     if as_json:
@@ -184,7 +223,40 @@ def _folder(data: Path, name: str) -> Folder:
     return Folder(data, name)
 
 
+def _not_run_yet(ran: set[str]) -> list[dict[str, str | int | None]]:
+    from headrace.pipelines.shipped import SHIPPED
+
+    return [{"name": name, **one.describe()} for name, one in SHIPPED.items() if name not in ran]
+
+
 def _state(folder: Folder) -> dict[str, str | int | None]:
     known = {part: value for part, value in folder.described().items() if part != "id"}
     last = folder.progress() or {}
     return {"name": folder.name, **known, "process": folder.runner(), "batch": None, **last}
+
+
+@contextmanager
+def _bar() -> Iterator[Draw | None]:
+    """A bar on standard error while Spark is at history, if somebody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), "tasks", TimeElapsedColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = shown.add_task("history", total=None)
+
+    def draw(done: int, whole: int) -> None:
+        if whole:
+            shown.start()
+            shown.update(task, completed=done, total=whole)
+        else:
+            shown.stop()
+
+    try:
+        yield draw
+    finally:
+        shown.stop()

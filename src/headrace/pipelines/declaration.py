@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from headrace.pipelines import span as spans
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.schema import ddl_of
+from headrace.pipelines.schema import AVRO, INFER, avro_of, ddl_of
 
 # What becomes a part of topic names, folder names and Delta's transaction ids.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-_]{0,79}", re.ASCII)
-FORMATS = ("delta", "parquet")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+FORMATS = ("delta", "iceberg", "parquet")
 MODES = ("append", "upsert")
+VALUES = ("json", *AVRO)
 
 # From a table of Spark to another: pyspark.sql.DataFrame, which is not loaded here.
 Transform = Callable[[Any], Any]
@@ -24,50 +28,107 @@ Transform = Callable[[Any], Any]
 
 @dataclass(slots=True, kw_only=True)
 class Topic:
-    """A topic as a source of rows.
+    """A topic as a source of rows, or as a sink for them.
 
-    `schema` is a pydantic model or Spark's DDL (`"id LONG NOT NULL, name STRING"`): values are JSON
-    and become columns. Without it rows are as the connector gives them (key, value, topic,
-    partition, offset, timestamp), and none is bad. `late` is how long a row may come after newer
-    ones and still count, by the column `event_time`. With `record` there is a column of that name
-    with the record's key, topic, partition, offset and timestamp. `options` go to Spark's Kafka
-    source as they are, such as `{"kafka.security.protocol": "SSL"}`.
+    As a source: `schema` is a pydantic model, Spark's DDL (`"id LONG NOT NULL, name STRING"`),
+    `"infer"` (from the first records, once, then pinned) or `"VARIANT"` (one column `value` that
+    holds JSON of any shape): values are JSON and become columns. With `format="avro"` or
+    `"confluent-avro"` the schema is an Avro schema. Without one rows are as the connector gives
+    them (key, value, topic, partition, offset, timestamp), and none is bad. `late` is how long a
+    row may come after newer ones and still count, by the column `event_time`. With `record` there
+    is a column of that name with the record's key, topic, partition, offset and timestamp.
+    `starting` is "earliest", "latest", a moment, or the offset of each partition. With `pattern`
+    the name is a regular expression and all topics that match it are read.
+
+    As a sink: rows with a column `value` are written as they are (`key`, `headers` and `partition`
+    too), others as JSON objects, with the column `key` as their key.
+
+    `options` go to Spark's Kafka source or sink as they are, such as
+    `{"kafka.security.protocol": "SSL"}`.
     """
 
     name: str = field(kw_only=False)
     schema: type | str | None = None
+    format: str = "json"
     event_time: str | None = None
     late: str | None = None
     record: bool = False
-    starting: str = "earliest"
+    starting: str | datetime | dict[int, int] = "earliest"
     per_batch: int | None = None
+    pattern: bool = False
+    key: str | None = None
     options: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
+        if self.pattern:
+            self._compiled()
+        elif not TOPIC_NAME.fullmatch(self.name):
             raise PipelineError(f"{self.name!r} is no name of a topic.")
-        if (self.event_time is None) != (self.late is None):
-            raise PipelineError(f"Topic {self.name}: event_time= and late= go together.")
+        said = f"Topic {self.name}"
+        _both_or_none(said, self.event_time, self.late)
+        if self.format not in VALUES:
+            raise PipelineError(f"{said}: format= is one of {', '.join(VALUES)}.")
         if self.event_time is not None and self.schema is None:
-            raise PipelineError(f"Topic {self.name}: event_time= needs a schema= with that column.")
+            raise PipelineError(f"{said}: event_time= needs a schema= with that column.")
+        if self.format in AVRO and self.schema is None:
+            raise PipelineError(f"{said}: Avro needs schema=, an Avro schema.")
         if self.record and self.schema is None:
-            raise PipelineError(f"Topic {self.name}: without schema= all of the record is there.")
-        if self.starting not in ("earliest", "latest"):
-            raise PipelineError(f'Topic {self.name}: starting= is "earliest" or "latest".')
+            raise PipelineError(f"{said}: without schema= all of the record is there.")
         if self.per_batch is not None and self.per_batch < 1:
-            raise PipelineError(f"Topic {self.name}: per_batch= is 1 or more.")
+            raise PipelineError(f"{said}: per_batch= is 1 or more.")
+        self._check_starting(said)
+
+    def _check_starting(self, said: str) -> None:
+        if isinstance(self.starting, dict):
+            if self.pattern:
+                raise PipelineError(f"{said}: offsets by partition need one topic, no pattern.")
+            if not self.starting or min(*self.starting, *self.starting.values()) < 0:
+                raise PipelineError(f"{said}: starting= needs an offset for each partition.")
+        else:
+            self.starting_ms  # noqa: B018 - what is no moment is refused now
+
+    def _compiled(self) -> re.Pattern[str]:
+        try:
+            return re.compile(self.name)
+        except re.error as wrong:
+            raise PipelineError(f"Topic {self.name!r} is no regular expression: {wrong}.") from None
+
+    def matches(self, topic: str) -> bool:
+        """Whether rows of that topic are read."""
+        return bool(self._compiled().fullmatch(topic)) if self.pattern else topic == self.name
+
+    @property
+    def starting_ms(self) -> int | None:
+        """The moment at which reading starts, if it is one."""
+        if isinstance(self.starting, dict) or self.starting in ("earliest", "latest"):
+            return None
+        text = self.starting if isinstance(self.starting, str) else self.starting.isoformat()
+        return spans.moment(text)
+
+    @property
+    def is_avro(self) -> bool:
+        return self.format in AVRO
+
+    @property
+    def infers(self) -> bool:
+        return self.schema == INFER
 
     @property
     def ddl(self) -> str | None:
-        return None if self.schema is None else ddl_of(self.schema)
+        """The schema as text: Spark's DDL, or an Avro schema."""
+        if self.schema is None:
+            return None
+        return avro_of(self.schema) if self.is_avro else ddl_of(self.schema)
 
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """A table as a sink: `name` below the folder of tables, or a path or address with a `/`.
+    """A table as a sink or a source: `name` below the folder of tables, or a path with a `/`.
 
-    `upsert` keeps one row per `key` (Delta only). Of rows with the same key the one with the
-    greatest `newest` stays; without it two of them in one batch are refused by Delta.
+    As a sink, `upsert` keeps one row per `key` (Delta only). Of rows with the same key the one with
+    the greatest `newest` stays; without it two of them in one batch are refused by Delta.
+    As a source, `event_time` and `late` are as for topics. `options` go to Spark's
+    writer or reader.
     """
 
     name: str = field(kw_only=False)
@@ -76,26 +137,77 @@ class Table:
     newest: str | None = None
     format: str = "delta"
     partition_by: tuple[str, ...] = ()
+    event_time: str | None = None
+    late: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
             self.key = (self.key,)
+        said = f"Table {self.name}"
         if "/" not in self.name and not NAME.fullmatch(self.name):
             raise PipelineError(f"{self.name!r} is no name of a table: letters, digits, - and _.")
         if self.format not in FORMATS:
-            raise PipelineError(f"Table {self.name}: format= is one of {', '.join(FORMATS)}.")
+            raise PipelineError(f"{said}: format= is one of {', '.join(FORMATS)}.")
         if self.mode not in MODES:
-            raise PipelineError(f"Table {self.name}: mode= is one of {', '.join(MODES)}.")
+            raise PipelineError(f"{said}: mode= is one of {', '.join(MODES)}.")
         if self.mode == "upsert" and self.format != "delta":
-            raise PipelineError(f'Table {self.name}: mode="upsert" needs format="delta".')
+            raise PipelineError(f'{said}: mode="upsert" needs format="delta".')
         if (self.mode == "upsert") != bool(self.key):
-            raise PipelineError(f'Table {self.name}: mode="upsert" and key= go together.')
+            raise PipelineError(f'{said}: mode="upsert" and key= go together.')
         if self.newest is not None and self.mode != "upsert":
-            raise PipelineError(f'Table {self.name}: newest= is for mode="upsert".')
+            raise PipelineError(f'{said}: newest= is for mode="upsert".')
+        _both_or_none(said, self.event_time, self.late)
 
     @property
     def keys(self) -> tuple[str, ...]:
         return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def upserts(self) -> bool:
+        return self.mode == "upsert"
+
+
+@dataclass(slots=True, kw_only=True)
+class Jdbc:
+    """A table of PostgreSQL as a sink: one row per `key`; without `key` rows are added.
+
+    `url` is JDBC's, such as `jdbc:postgresql://localhost/shop`; `options` are the driver's, `user`
+    and `password` among them. A table that is not there is made. Of rows with the same key the one
+    with the greatest `newest` stays; without it two of them in one batch are an error.
+    """
+
+    name: str = field(kw_only=False)
+    url: str
+    key: str | tuple[str, ...] = ()
+    newest: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, str):
+            self.key = (self.key,)
+        if not all(self.name.split(".")) or "\0" in self.name or self.name.count(".") > 1:
+            raise PipelineError(f"{self.name!r} is no name of a table, nor SCHEMA.TABLE.")
+        if not self.url.startswith("jdbc:postgresql:"):
+            raise PipelineError(
+                f"Jdbc {self.name}: the url begins with jdbc:postgresql:, other databases are not "
+                "served."
+            )
+        if self.newest is not None and not self.key:
+            raise PipelineError(f"Jdbc {self.name}: newest= needs key=.")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def upserts(self) -> bool:
+        return bool(self.key)
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without what the url may hold of passwords."""
+        return f"{self.name} at {self.url.partition('?')[0]}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,31 +218,59 @@ class Console:
     name: str = "console"
 
 
+Source = Topic | Table
+Sink = Table | Jdbc | Topic | Console
+
+
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
     """A function that knows where its rows come from and go to; calling it calls the function."""
 
     name: str
-    source: Topic
-    sink: Table | Console
+    source: Source
+    sink: Sink
     function: Transform
 
     def __call__(self, rows: Any) -> Any:
         return self.function(rows)
 
     @property
+    def topic(self) -> Topic | None:
+        """The source, if it is one or more topics."""
+        return self.source if isinstance(self.source, Topic) else None
+
+    @property
     def dead_topic(self) -> str:
-        return f"{self.source.name}.pipeline.{self.name}.dead"
+        """Of a pattern all bad records lie in one topic."""
+        of = self.topic
+        begin = "" if of is None or of.pattern else f"{of.name}."
+        return f"{begin}pipeline.{self.name}.dead"
+
+    @property
+    def has_bad_records(self) -> bool:
+        """Whether a record may be one that cannot become a row."""
+        return self.topic is not None and self.topic.schema is not None
 
     def describe(self) -> dict[str, str]:
         """What a checkpoint belongs to: another source or sink cannot go on with it."""
-        sink = self.sink
-        kind = f"{sink.format} {sink.mode}" if isinstance(sink, Table) else "console"
-        return {"topic": self.source.name, "sink": sink.name, "kind": kind}
+        source = self.source.name if self.topic is not None else f"table {self.source.name}"
+        return {"source": source, "sink": _place_of(self.sink), "kind": kind_of(self.sink)}
+
+
+def kind_of(sink: Sink) -> str:
+    if isinstance(sink, Table):
+        return f"{sink.format} {sink.mode}"
+    if isinstance(sink, Jdbc):
+        return f"jdbc {'upsert' if sink.upserts else 'append'}"
+    return "topic" if isinstance(sink, Topic) else "console"
+
+
+def _place_of(sink: Sink) -> str:
+    return sink.shown if isinstance(sink, Jdbc) else sink.name
 
 
 def pipeline(
-    *, source: Topic, sink: Table | Console, name: str | None = None
+    *, source: Source, sink: Sink, name: str | None = None
 ) -> Callable[[Transform], Pipeline]:
     """Make a pipeline of a function; its name is the function's, with - for _, unless given."""
 
@@ -138,7 +278,42 @@ def pipeline(
         called = name or function.__name__.replace("_", "-")
         if not NAME.fullmatch(called):
             raise PipelineError(f"{called!r} is no name of a pipeline: letters, digits, - and _.")
-        source.ddl  # noqa: B018 - a schema that cannot be had is refused now
-        return Pipeline(name=called, source=source, sink=sink, function=function)
+        whole = Pipeline(name=called, source=source, sink=sink, function=function)
+        _check(whole)
+        return whole
 
     return made
+
+
+def _check(pipeline: Pipeline) -> None:
+    """Source and sink together."""
+    source, sink = pipeline.source, pipeline.sink
+    if isinstance(source, Topic):
+        source.ddl  # noqa: B018 - a schema that cannot be had is refused now
+        if source.matches(pipeline.dead_topic):
+            raise PipelineError(
+                f"The pattern {source.name} matches {pipeline.dead_topic}, where the bad records "
+                "of the pipeline go: they would come back to it."
+            )
+    if isinstance(sink, Topic):
+        if sink.pattern:
+            raise PipelineError(f"Topic {sink.name}: a sink is one topic, no pattern.")
+        if sink.schema is not None or sink.event_time is not None:
+            raise PipelineError(f"Topic {sink.name}: a sink has no schema and no event time.")
+        if isinstance(source, Topic) and source.matches(sink.name):
+            raise PipelineError(f"{pipeline.name} would read what it writes to {sink.name}.")
+    if isinstance(sink, Table):
+        if sink.event_time is not None:
+            raise PipelineError(f"Table {sink.name}: event_time= is for sources.")
+        if isinstance(source, Table) and source.name == sink.name:
+            raise PipelineError(f"{pipeline.name} would read what it writes to {sink.name}.")
+    if isinstance(source, Table) and (source.upserts or source.partition_by):
+        raise PipelineError(
+            f"Table {source.name}: mode=, key= and partition_by= are for sinks; a table that is "
+            "changed in place cannot be read as a stream."
+        )
+
+
+def _both_or_none(said: str, event_time: str | None, late: str | None) -> None:
+    if (event_time is None) != (late is None):
+        raise PipelineError(f"{said}: event_time= and late= go together.")

@@ -1,6 +1,6 @@
 """What a pipeline leaves on disk: its checkpoint, who it is, its last batch, and who runs it now.
 
-`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, `identity.json`, `progress.json` and
+`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, what is known as JSON, and
 `running`, which its process locks while it lives: a lock cannot be left behind by a kill. Tables
 lie in `<data>/tables/`. Knows no Spark.
 """
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 
 DEFAULT = "headrace-pipelines"
+# A Spark whose driver was killed ends in a second or two.
+OLD_SPARK_WITHIN_S = 60.0
+# Sinks that are folders, by the first word of their kind.
+FILE_KINDS = ("delta", "iceberg", "parquet")
 
 
 class Folder:
@@ -64,6 +69,40 @@ class Folder:
 
     def progress(self) -> dict[str, Any] | None:
         return _read(self.state / "progress.json")
+
+    def schema(self) -> str | None:
+        """The schema that was inferred once."""
+        found = (_read(self.state / "schema.json") or {}).get("ddl")
+        return found if isinstance(found, str) else None
+
+    def pin_schema(self, ddl: str) -> None:
+        _write(self.state / "schema.json", {"ddl": ddl})
+
+    def backfill(self) -> dict[str, Any] | None:
+        """What `--backfill` is to do or has done."""
+        return _read(self.state / "backfill.json")
+
+    def keep_backfill(self, plan: dict[str, Any]) -> None:
+        _write(self.state / "backfill.json", plan)
+
+    # ---- the Spark of the run before
+
+    def keep_spark(self, process: int) -> None:
+        """Who computes for us: it may outlive a driver that is killed by a moment."""
+        _write(self.state / "spark.json", {"process": process})
+
+    def wait_for_old_spark(self, ours: int, within_s: float = OLD_SPARK_WITHIN_S) -> None:
+        """Two of them at one checkpoint would write batches twice. Spark ends when its driver does;
+        a batch that it is about to commit may still be committed."""
+        process = (_read(self.state / "spark.json") or {}).get("process")
+        deadline = time.monotonic() + within_s
+        while isinstance(process, int) and process != ours and _is_spark(process):
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"The Spark of the run before (process {process}) has not ended: end it, then "
+                    f"run {self.name} again."
+                )
+            time.sleep(0.1)
 
     # ---- who runs it
 
@@ -115,11 +154,17 @@ class Folder:
                 f"new run: reset {self.name} with --table, which removes {known['sink']} too."
             )
         with self.held():
-            if table and "kind" in known and known["kind"] != "console":
+            kind = str(known.get("kind", ""))
+            if table and kind.startswith(FILE_KINDS):
                 place = table_place(self.data, str(known["sink"]))
                 if "://" in place:
                     raise PipelineError(f"{place} is not on this machine: remove it yourself.")
                 shutil.rmtree(place, ignore_errors=True)
+            elif table:
+                raise PipelineError(
+                    f"{self.name} writes to {known['sink']} ({kind}), which is no table on this "
+                    "machine: remove it yourself, and reset without --table."
+                )
             shutil.rmtree(self.state)
 
 
@@ -151,3 +196,11 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps(value), "utf-8")
     new.replace(path)
+
+
+def _is_spark(process: int) -> bool:
+    """Whether that process lives and is a Spark: its number may be another's by now."""
+    try:
+        return b"SparkSubmit" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False

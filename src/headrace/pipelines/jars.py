@@ -1,4 +1,5 @@
-"""The jars that PySpark does not bring: Spark's Kafka connector and Delta, with pinned sums.
+"""The jars that PySpark does not bring, with pinned sums: Spark's Kafka connector and Avro, Delta,
+Iceberg, PostgreSQL's driver.
 
 Brought once by Spark's own resolver (so its settings for mirrors and proxies hold), checked, and
 kept in the user's cache; from then on a start needs neither resolver nor network.
@@ -18,7 +19,10 @@ from headrace.pipelines.failure import PipelineError
 
 PACKAGES = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "org.apache.spark:spark-avro_2.13:4.0.0",
     "io.delta:delta-spark_2.13:4.0.1",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1",
+    "org.postgresql:postgresql:42.7.8",
 )
 # What PySpark brings itself.
 EXCLUDED = (
@@ -29,6 +33,8 @@ EXCLUDED = (
     "org.scala-lang.modules:*",
     "org.xerial.snappy:*",
     "com.google.code.findbugs:*",
+    "org.checkerframework:*",
+    "org.tukaani:*",
 )
 SHA256 = {
     "io.delta_delta-spark_2.13-4.0.1.jar": (
@@ -43,14 +49,23 @@ SHA256 = {
     "org.apache.commons_commons-pool2-2.12.0.jar": (
         "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b"
     ),
+    "org.apache.iceberg_iceberg-spark-runtime-4.0_2.13-1.10.1.jar": (
+        "2192a0881ed0f5773b5a83a8820d2b0b2069beec203028643a1c338551007f09"
+    ),
     "org.apache.kafka_kafka-clients-3.9.0.jar": (
         "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18"
+    ),
+    "org.apache.spark_spark-avro_2.13-4.0.0.jar": (
+        "083fb13d7a1091025b135eff216e2009b42c9724bb8bc597d2f28b1207ef4709"
     ),
     "org.apache.spark_spark-sql-kafka-0-10_2.13-4.0.0.jar": (
         "33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3"
     ),
     "org.apache.spark_spark-token-provider-kafka-0-10_2.13-4.0.0.jar": (
         "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
+    ),
+    "org.postgresql_postgresql-42.7.8.jar": (
+        "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7"
     ),
 }
 BROUGHT_WITHIN_S = 900.0
@@ -83,6 +98,12 @@ def jars(cache: Path) -> list[Path]:
     folder = folder_below(cache)
     if not folder.exists():
         _bring(folder)
+    return checked(cache)
+
+
+def checked(cache: Path) -> list[Path]:
+    """Those that are there, each with the sum that was pinned."""
+    folder = folder_below(cache)
     for name, wanted in SHA256.items():
         check(folder / name, wanted)
     return [folder / name for name in SHA256]

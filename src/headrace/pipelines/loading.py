@@ -1,4 +1,4 @@
-"""Pipelines in a file of the user: `file.py:name`, or `file.py` if it has only one."""
+"""Pipelines by name: `file.py:name`, `file.py` if it has only one, or one that comes with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def pipelines_in(path: Path) -> dict[str, Pipeline]:
 
 
 def load(which: str) -> Pipeline:
-    file, _, name = which.partition(":")
+    file, colon, name = which.partition(":")
+    if not colon and not file.endswith(".py") and "/" not in file:
+        return _shipped(file)
     found = pipelines_in(Path(file))
     if not name and len(found) == 1:
         return next(iter(found.values()))
@@ -45,3 +47,14 @@ def load(which: str) -> Pipeline:
         names = ", ".join(found) or "none"
         raise PipelineError(f"{file} has no pipeline {name!r}; it has: {names}.")
     return wanted
+
+
+def _shipped(name: str) -> Pipeline:
+    from headrace.pipelines.shipped import SHIPPED
+
+    if name not in SHIPPED:
+        raise PipelineError(
+            f"No pipeline {name!r} comes with Headrace (there are {', '.join(SHIPPED)}); one of "
+            "yours is FILE.py:NAME."
+        )
+    return SHIPPED[name]

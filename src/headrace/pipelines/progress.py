@@ -19,6 +19,7 @@ class Progress:
     took_ms: int
     behind: int
     state_rows: int
+    state_bytes: int
     dropped_late: int
 
     def line(self) -> str:
@@ -30,7 +31,7 @@ class Progress:
             f"{self.behind:,} behind",
         ]
         if self.state_rows:
-            parts.append(f"{self.state_rows:,} in state")
+            parts.append(f"{self.state_rows:,} in state ({self.state_bytes / 1e6:,.1f} MB)")
         if self.dropped_late:
             parts.append(f"{self.dropped_late:,} too late")
         return "  ".join(parts)
@@ -51,6 +52,7 @@ def read(report: Mapping[str, Any]) -> Progress:
         took_ms=int((report.get("durationMs") or {}).get("triggerExecution", 0)),
         behind=sum(_behind(source) for source in report.get("sources") or []),
         state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
+        state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
         dropped_late=sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators),
     )
 

@@ -1,20 +1,23 @@
-"""From records to rows: JSON by a schema, and what cannot be a row, with the reason.
+"""From records to rows: JSON or Avro by a schema, and what cannot be a row, with the reason.
 
-Bad is: a null value, JSON that is broken or of another shape, a field that is NOT NULL and missing,
-an event time more than a day after the record's own time (it would push the watermark into the
-future, and everything after it would be too late).
+Bad is: a null value, a value that is broken or of another shape, a field that is NOT NULL and
+missing, an event time more than a day after the record's own time (it would push the watermark into
+the future, and everything after it would be too late) or before 1970 (it would count or be too
+late, depending on what came before it).
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from headrace.contract.headers import MESSAGE_ID
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.schema import VARIANT, enveloped, from_seen
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 WHY = "_headrace_why"
@@ -22,18 +25,68 @@ PARSED = "_headrace_parsed"
 CORRUPT = "_headrace_corrupt"
 AHEAD = "1 day"
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
+# Options that say where a stream begins, and how much it takes; a batch says it otherwise.
+STARTING = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+)
+
+# How many records of each partition are looked at to infer a schema.
+LOOKED_AT = 10_000
+# Confluent's header: a zero byte and the id of a schema.
+WIRE_HEADER_BYTES = 5
 
 
 def source_options(topic: Topic, bootstrap: str) -> dict[str, str]:
     """For Spark's Kafka source; what the pipeline says wins."""
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}
-    options["startingOffsets"] = topic.starting
+    options = {"kafka.bootstrap.servers": bootstrap}
+    options["subscribePattern" if topic.pattern else "subscribe"] = topic.name
+    options |= _starting(topic)
     options["includeHeaders"] = "true"
     # Transactions that were aborted never happened.
     options["kafka.isolation.level"] = "read_committed"
+    # A topic that was deleted must not come back empty because somebody asks for it.
+    options["kafka.allow.auto.create.topics"] = "false"
     if topic.per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(topic.per_batch)
     return options | topic.options
+
+
+def _starting(topic: Topic) -> dict[str, str]:
+    if isinstance(topic.starting, dict):
+        offsets = {str(partition): offset for partition, offset in topic.starting.items()}
+        return {"startingOffsets": json.dumps({topic.name: offsets})}
+    if (when := topic.starting_ms) is not None:
+        return {
+            "startingTimestamp": str(when),
+            "startingOffsetsByTimestampStrategy": "latest",  # nothing so new yet: what comes
+        }
+    return {"startingOffsets": str(topic.starting)}
+
+
+def security(options: dict[str, str]) -> dict[str, str]:
+    """What a writer needs of a reader's options; what only a consumer knows stays there."""
+    named = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+    return {name: value for name, value in options.items() if name.startswith(named)}
+
+
+def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
+    """DDL from the first records of each partition."""
+    from pyspark.sql import functions as F
+
+    asked = {name: value for name, value in options.items() if name not in STARTING}
+    asked |= {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    records = spark.read.format("kafka").options(**asked).load().limit(LOOKED_AT)
+    value = F.try_parse_json(F.col("value").cast("string"))
+    [(seen,)] = records.select(F.schema_of_variant_agg(value)).collect()
+    if seen is None or seen == "VOID":
+        raise PipelineError(
+            f"{topic.name} holds no JSON yet to infer a schema from: give one, or run again when "
+            "there are records."
+        )
+    return from_seen(seen, topic.event_time)
 
 
 def schema_of(topic: Topic) -> StructType:
@@ -42,58 +95,113 @@ def schema_of(topic: Topic) -> StructType:
 
     assert topic.ddl is not None
     try:
-        schema = StructType.fromDDL(topic.ddl)
+        return StructType.fromDDL(topic.ddl)
     except PySparkException as failure:
         raise PipelineError(
             f"Topic {topic.name}: Spark cannot read the schema: {failure}"
         ) from None
-    if topic.event_time is not None and topic.event_time not in schema.names:
-        raise PipelineError(f"Topic {topic.name}: the schema has no column {topic.event_time}.")
-    return schema
 
 
 def parsed(records: DataFrame, topic: Topic) -> DataFrame:
     """The records, with their columns in PARSED, and WHY they cannot be rows, or null."""
+    from pyspark.sql import functions as F
+
+    if topic.is_avro:
+        found, reasons = _avro(records, topic)
+    elif topic.ddl == VARIANT:
+        found, reasons = _variant(records)
+    else:
+        found, reasons = _json(records, topic)
+    null = F.when(F.col("value").isNull(), F.lit("the value is null"))
+    return found.withColumn(WHY, F.coalesce(null, *reasons, *_time_reasons(found, topic)))
+
+
+def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = schema_of(topic)
     wanted = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    row = F.from_json(F.col("value").cast("string"), wanted, options)
-    found = records.withColumn(PARSED, row)
-    return found.withColumn(WHY, F.coalesce(*_reasons(topic, schema)))
-
-
-def _reasons(topic: Topic, schema: StructType) -> list[Column]:
-    from pyspark.sql import functions as F
-
+    text = F.col("value").cast("string")
+    found = records.withColumn(PARSED, F.from_json(text, wanted, options))
     field = F.col(PARSED)
+    wrong = f"the value is not JSON of the schema {schema.simpleString()}"[:1000]
     reasons = [
-        F.when(F.col("value").isNull(), F.lit("the value is null")),
-        F.when(
-            field.isNull() | field[CORRUPT].isNotNull(),
-            F.lit(f"the value is not JSON of the schema {schema.simpleString()}"[:1000]),
-        ),
+        F.when(field.isNull() | field[CORRUPT].isNotNull(), F.lit(wrong)),
+        # Spark would take the first of a list of objects and drop the others.
+        F.when(text.rlike(r"^\s*\["), F.lit("the value is a list, not an object")),
     ]
     reasons += [
         F.when(field[one.name].isNull(), F.lit(f"the field {one.name} is missing"))
         for one in schema.fields
         if not one.nullable
     ]
-    if topic.event_time is not None:
-        time = field[topic.event_time].cast("timestamp")
-        late = f"{topic.event_time} is more than {AHEAD} after the time of the record"
-        reasons.append(F.when(time > F.col("timestamp") + F.expr(f"INTERVAL {AHEAD}"), F.lit(late)))
-    return reasons
+    return found, reasons
+
+
+def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
+    from pyspark.sql import functions as F
+
+    value = F.try_parse_json(F.col("value").cast("string"))
+    found = records.withColumn(PARSED, F.struct(value.alias("value")))
+    return found, [F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON"))]
+
+
+def _avro(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
+
+    assert topic.ddl is not None
+    value, reasons = F.col("value"), []
+    if topic.format == "confluent-avro":
+        size = F.length("value")
+        header = F.hex(F.substring("value", 1, 1)) == "00"
+        reasons.append(
+            F.when(
+                ~header | (size < WIRE_HEADER_BYTES),
+                F.lit('the value does not begin with Confluent\'s header; is it format="avro"?'),
+            )
+        )
+        value = F.substring(value, WIRE_HEADER_BYTES + 1, 2**31 - 1)
+    try:
+        read = from_avro(value, enveloped(topic.ddl), {"mode": "PERMISSIVE"})["value"]
+        found = records.withColumn(PARSED, read)
+    except PySparkException as failure:
+        raise PipelineError(
+            f"Topic {topic.name}: Spark cannot read the Avro schema: {failure}"
+        ) from None
+    unread = F.lit("the value is not Avro of the schema")
+    return found, [*reasons, F.when(F.col(PARSED).isNull(), unread)]
+
+
+def _time_reasons(found: DataFrame, topic: Topic) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    name = topic.event_time
+    if name is None:
+        return []
+    if name not in _columns(found):
+        raise PipelineError(f"Topic {topic.name}: the schema has no column {name}.")
+    time = F.col(PARSED)[name].cast("timestamp")
+    ahead = F.col("timestamp") + F.expr(f"INTERVAL {AHEAD}")
+    return [
+        F.when(time > ahead, F.lit(f"{name} is more than {AHEAD} after the time of the record")),
+        F.when(time < F.lit("1970-01-01").cast("timestamp"), F.lit(f"{name} is before 1970")),
+    ]
+
+
+def _columns(found: DataFrame) -> list[str]:
+    names: list[str] = found.schema[PARSED].dataType.names
+    return [name for name in names if name != CORRUPT]
 
 
 def good(found: DataFrame, topic: Topic) -> DataFrame:
     """The rows that the function gets."""
     from pyspark.sql import functions as F
 
-    names = schema_of(topic).names
-    columns = [F.col(PARSED)[name].alias(name) for name in names]
+    columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
     if topic.record:
         columns.append(F.struct(*RECORD).alias("record"))
     rows = found.where(F.col(WHY).isNull()).select(*columns)
@@ -117,20 +225,23 @@ def bad(found: DataFrame, pipeline: Pipeline) -> DataFrame:
         "headrace-dead-group": F.lit(f"pipeline.{pipeline.name}"),
         MESSAGE_ID: place,
     }
-    ours = F.array(
-        *(
-            F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
-            for name, value in said.items()
-        )
-    )
-    headers = F.concat(_own_headers(), ours)
     return found.where(F.col(WHY).isNotNull()).select(
-        F.lit(pipeline.dead_topic).alias("topic"), "key", "value", headers.alias("headers")
+        F.lit(pipeline.dead_topic).alias("topic"),
+        "key",
+        "value",
+        with_headers(F.col("headers"), said).alias("headers"),
     )
 
 
-def _own_headers() -> Column:
+def with_headers(own: Column, added: dict[str, Column]) -> Column:
+    """A record's headers, and more behind them."""
     from pyspark.sql import functions as F
 
     none = F.expr("CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)")
-    return F.coalesce(F.col("headers"), none)
+    more = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+            for name, value in added.items()
+        )
+    )
+    return F.concat(F.coalesce(own, none), more)

@@ -1,10 +1,4 @@
-"""Runs a pipeline: as a stream from its checkpoint on, or once over a span of history.
-
-Bad records are a query of its own over the same topic, with its own checkpoint: the function sees
-only rows, and the dead letters do not depend on what it does with them. They are written at least
-once; `headrace-message-id` names the record, so that repeats can be told.
-Not done: handing a history run over to the stream without gap or overlap.
-"""
+"""Runs a pipeline: as a stream from its checkpoint on, or once over a span of history."""
 
 from __future__ import annotations
 
@@ -12,19 +6,23 @@ import json
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.topics import Topics
+from headrace.pipelines import backfill as backfills
+from headrace.pipelines import bar, reading, session, tables, writing
 from headrace.pipelines import progress as progress_of
-from headrace.pipelines import reading, session, writing
-from headrace.pipelines.declaration import Console, Pipeline
+from headrace.pipelines.declaration import Pipeline, Table, Topic
+from headrace.pipelines.explaining import explained
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder, table_place
+from headrace.pipelines.sinks import Writer, stream_id
 from headrace.pipelines.span import Span
+from headrace.pipelines.streaming import Streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,33 +33,65 @@ LOOK_EVERY_S = 0.3
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """`say` gets a batch's rows on a console sink, `note` what happens."""
+    """`say` gets a batch's rows on a console sink, `note` what happens, `draw` how far a run over
+    history is."""
 
     pipeline: Pipeline
     connection: Connection
     data: Path
     say: writing.Say
     note: writing.Say
+    draw: bar.Draw | None = None
     master: str = "local[*]"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     dead: int = 0
     stopping: bool = False
+    topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
 
     # ---- as a stream
 
-    def stream(self, *, once: bool = False) -> None:
+    def stream(self, *, once: bool = False, backfill: bool = False) -> None:
         """Until it is stopped; with `once` until everything that is there now is done."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         folder = Folder(self.data, self.pipeline.name)
         with folder.held():
             identity = folder.identity(self.pipeline)
+            self.dead = int((folder.progress() or {}).get("dead", 0))
             self._prepare_topics()
             with self._stopped_by_signals():
-                spark = self._spark()
-                queries = self._start(spark, folder, identity, once=once)
+                spark = self._spark_for(folder)
                 try:
-                    self._watch(queries, folder)
-                finally:
-                    self._end(queries)
+                    streaming = self._streaming(spark, folder, identity)
+                    if backfill:
+                        self._backfill(streaming)
+                    self._go_on_after_backfill(streaming)
+                    if not self.stopping:
+                        self._run(streaming, once=once)
+                except (PySparkException, Py4JJavaError) as failure:
+                    raise PipelineError(explained(self.pipeline, str(failure))) from failure
+
+    def _streaming(self, spark: SparkSession, folder: Folder, identity: str) -> Streaming:
+        stream = stream_id(self.pipeline, identity)
+        options = self._source_options()
+        return Streaming(
+            pipeline=self._with_schema(spark, folder, options),
+            spark=spark,
+            folder=folder,
+            writer=self._writer(stream),
+            options=options,
+            note=self.note,
+            dead=self.dead,
+        )
+
+    def _run(self, streaming: Streaming, *, once: bool) -> None:
+        queries = streaming.start(once=once)
+        try:
+            self._watch(queries, streaming)
+        finally:
+            self.dead = streaming.dead
+            self._end(queries)
 
     def _end(self, queries: list[StreamingQuery]) -> None:
         from py4j.protocol import Py4JError
@@ -75,81 +105,7 @@ class Runner:
                 "checkpoint."
             ) from gone
 
-    def _start(
-        self, spark: SparkSession, folder: Folder, identity: str, *, once: bool
-    ) -> list[StreamingQuery]:
-        trigger: dict[str, Any] = (
-            {"availableNow": True} if once else {"processingTime": "0 seconds"}
-        )
-        source = self.pipeline.source
-        options = reading.source_options(source, self.connection.bootstrap)
-
-        def records() -> DataFrame:
-            return spark.readStream.format("kafka").options(**options).load()
-
-        def begun(writer: Any, place: Path) -> StreamingQuery:
-            query: StreamingQuery = (
-                writer.option("checkpointLocation", str(place)).trigger(**trigger).start()
-            )
-            return query
-
-        rows = records()
-        if source.schema is not None:
-            rows = reading.good(reading.parsed(rows, source), source)
-        queries = [begun(self._sink(self.pipeline(rows), identity), folder.checkpoint)]
-        if source.schema is not None:
-            dead = reading.parsed(records(), source).writeStream.foreachBatch(self._bury)
-            queries.append(begun(dead, folder.dead_checkpoint))
-        return queries
-
-    def _sink(self, rows: DataFrame, identity: str) -> Any:
-        """How the stream writes; the name of the batch's function says what it does."""
-        sink, writer = self.pipeline.sink, rows.writeStream
-        if isinstance(sink, Console):
-
-            def show(batch: DataFrame, number: int) -> None:
-                writing.show(batch, sink, self.say)
-
-            return writer.outputMode("update").foreachBatch(show)
-        place = table_place(self.data, sink.name)
-        if sink.format == "parquet":
-            if sink.partition_by:
-                writer = writer.partitionBy(*sink.partition_by)
-            return writer.format("parquet").outputMode("append").option("path", place)
-        app_id = f"headrace.{self.pipeline.name}.{identity}"
-
-        def write(batch: DataFrame, number: int) -> None:
-            if sink.mode == "upsert":
-                writing.upsert(batch, sink, place)
-            else:
-                writing.append(batch, sink, place, (app_id, number))
-
-        return writer.outputMode("update" if sink.mode == "upsert" else "append").foreachBatch(
-            write
-        )
-
-    def _bury(self, batch: DataFrame, number: int) -> None:
-        """The bad ones of a batch into the topic of dead letters."""
-        letters = reading.bad(batch, self.pipeline).persist()
-        try:
-            count = letters.count()
-            if count:
-                letters.write.format("kafka").options(**self._sink_options()).save()
-                self.dead += count
-                self.note(f"{count:,} bad records to {self.pipeline.dead_topic}")
-        finally:
-            letters.unpersist()
-
-    def _sink_options(self) -> dict[str, str]:
-        """Security is the same as for the source; what only a consumer knows stays there."""
-        options = {
-            name: value
-            for name, value in self.pipeline.source.options.items()
-            if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))
-        }
-        return {"kafka.bootstrap.servers": self.connection.bootstrap, **options}
-
-    def _watch(self, queries: list[StreamingQuery], folder: Folder) -> None:
+    def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> None:
         """Tell of each batch until the stream ends, fails or is told to stop."""
         from pyspark.errors import StreamingQueryException
 
@@ -159,82 +115,164 @@ class Runner:
                 for query in queries:
                     if query.isActive or query.exception() is not None:
                         query.awaitTermination(LOOK_EVERY_S)  # raises what it failed with
-                told = self._tell(queries[0], folder, told)
+                told = self._tell(queries[0], streaming, told)
             for query in queries:
                 if (failure := query.exception()) is not None:
                     raise failure
         except StreamingQueryException as failure:
+            if streaming.failed is not None:
+                raise streaming.failed from failure
             raise PipelineError(explained(self.pipeline, str(failure))) from failure
         finally:
-            self._tell(queries[0], folder, told)
+            self._tell(queries[0], streaming, told)
 
-    def _tell(self, query: StreamingQuery, folder: Folder, told: int) -> int:
+    def _tell(self, query: StreamingQuery, streaming: Streaming, told: int) -> int:
         for report in query.recentProgress:
             done = progress_of.read(_plain(report))
             if done.batch > told and done.rows:
                 told = done.batch
                 self.note(done.line())
-                folder.keep_progress({**done.as_dict(), "dead": self.dead})
+                self._keep(streaming, done)
         return told
+
+    def _keep(self, streaming: Streaming, done: progress_of.Progress) -> None:
+        """The last batch, and what there was in all since the checkpoint began."""
+        before = streaming.folder.progress() or {}
+        totals = {
+            "dead": streaming.dead,
+            "rows_total": int(before.get("rows_total", 0)) + done.rows,
+            "late_total": int(before.get("late_total", 0)) + done.dropped_late,
+        }
+        streaming.folder.keep_progress({**done.as_dict(), **totals})
+
+    # ---- what was there before
+
+    def _backfill(self, streaming: Streaming) -> None:
+        plan = backfills.prepared(streaming, self.connection, list(self.topics))
+        if plan["done"]:
+            self.note(f"{self.pipeline.name} has been backfilled; it goes on as a stream")
+            return
+        if plan["way"] == backfills.BATCH:
+            self.note("backfill: everything up to where the stream begins")
+            with bar.shown(streaming.spark, self.draw):
+                ends = backfills.completed(plan["ends"], self.topics, 0)
+                backfills.run_batch(streaming, ends)
+        else:
+            self.note("backfill: everything in one batch, its state goes on with the stream")
+            unlimited = {n: v for n, v in streaming.options.items() if n not in reading.STARTING}
+            unlimited["startingOffsets"] = "earliest"
+            self._run(replace(streaming, options=unlimited), once=True)
+            streaming.dead = self.dead
+            if self.stopping:
+                return
+        streaming.folder.keep_backfill({**plan, "done": True})
+
+    def _go_on_after_backfill(self, streaming: Streaming) -> None:
+        """The stream begins where a backfill ended."""
+        plan = streaming.folder.backfill()
+        if plan is None or plan["way"] != backfills.BATCH:
+            return
+        if not plan["done"]:
+            raise PipelineError(
+                f"The backfill of {self.pipeline.name} has not ended: run it with --backfill."
+            )
+        for name in ("startingTimestamp", "startingOffsetsByTimestampStrategy"):
+            streaming.options.pop(name, None)
+        streaming.options["startingOffsets"] = backfills.completed(
+            plan["ends"], self.topics, backfills.EARLIEST
+        )
 
     # ---- over history
 
     def history(self, span: Span, *, into: str | None = None) -> None:
-        """The function over what lies in the topic between two moments, as one batch."""
+        """The function over what lies in the source between two moments, as one batch."""
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        source = self.pipeline.source
         self._prepare_topics()
-        spark = self._spark()
-        options = reading.source_options(source, self.connection.bootstrap)
-        options.pop("maxOffsetsPerTrigger", None)
+        spark = session.start(self.pipeline.name, master=self.master, given=self.spark_settings)
+        writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
+        writer.refuse_repeats(spark)
         try:
-            records = spark.read.format("kafka").options(**options | span.options()).load()
-            rows = records
-            if source.schema is not None:
-                found = reading.parsed(records, source)
-                rows = reading.good(found, source)
-                self._count(found)
-            self._write_history(self.pipeline(rows), into)
-        except PySparkException as failure:
+            with bar.shown(spark, self.draw):
+                writer.write(self.pipeline(self._past(spark, span)), None)
+        except (PySparkException, Py4JJavaError) as failure:
             raise PipelineError(explained(self.pipeline, str(failure))) from failure
+        self.note(f"written to {writer.place}")
 
-    def _count(self, found: DataFrame) -> None:
+    def _past(self, spark: SparkSession, span: Span) -> DataFrame:
+        source = self.pipeline.source
+        if isinstance(source, Table):
+            place = table_place(self.data, source.name)
+            return tables.within(tables.whole(spark, source, place), source, span)
+        options = self._source_options()
+        folder = Folder(self.data, self.pipeline.name)
+        source = self._with_schema(spark, folder, options).source
+        assert isinstance(source, Topic)
+        for name in reading.STARTING:
+            options.pop(name, None)
+        records = spark.read.format("kafka").options(**options | span.options()).load()
+        if source.schema is None:
+            return records
+        found = reading.parsed(records, source)
         [(whole, bad)] = found.selectExpr("count(1)", f"count({reading.WHY})").collect()
         self.note(f"{whole:,} records, {bad:,} of them bad (left out; a stream parks them)")
         self.dead = bad
-
-    def _write_history(self, rows: DataFrame, into: str | None) -> None:
-        sink = self.pipeline.sink
-        if isinstance(sink, Console):
-            writing.show(rows, sink, self.say)
-            return
-        place = table_place(self.data, into or sink.name)
-        if sink.mode == "upsert":
-            writing.upsert(rows, sink, place)
-        elif "://" not in place and Path(place).exists():
-            raise PipelineError(
-                f"{place} is there already, and appending history would repeat its rows: name "
-                "another table with --into."
-            )
-        else:
-            writing.append(rows, sink, place, None)
-        self.note(f"written to {place}")
+        return reading.good(found, source)
 
     # ---- both
 
-    def _spark(self) -> SparkSession:
-        return session.start(self.pipeline.name, master=self.master, given=self.spark_settings)
+    def _writer(self, stream: str) -> Writer:
+        return Writer.of(
+            self.pipeline,
+            stream,
+            data=self.data,
+            bootstrap=self.connection.bootstrap,
+            say=self.say,
+        )
+
+    def _source_options(self) -> dict[str, str]:
+        topic = self.pipeline.topic
+        return {} if topic is None else reading.source_options(topic, self.connection.bootstrap)
+
+    def _with_schema(
+        self, spark: SparkSession, folder: Folder, options: dict[str, str]
+    ) -> Pipeline:
+        """A schema to be inferred is inferred once; from then on it is the same."""
+        topic = self.pipeline.topic
+        if topic is None or not topic.infers:
+            return self.pipeline
+        ddl = folder.schema()
+        if ddl is None:
+            ddl = reading.inferred(spark, topic, options)
+            folder.pin_schema(ddl)
+            self.note(f"inferred and pinned: {ddl}")
+        return replace(self.pipeline, source=replace(topic, schema=ddl))
+
+    def _spark_for(self, folder: Folder) -> SparkSession:
+        """One Spark at a time for a checkpoint."""
+        spark = session.start(self.pipeline.name, master=self.master, given=self.spark_settings)
+        process = session.process_of(spark)
+        folder.wait_for_old_spark(process)
+        folder.keep_spark(process)
+        return spark
 
     def _prepare_topics(self) -> None:
-        """The source must be there; the topic of dead letters is made."""
+        """The source must be there; the topic of dead letters and the sink's are made."""
+        made = [self.pipeline.dead_topic] if self.pipeline.has_bad_records else []
+        if isinstance(self.pipeline.sink, Topic):
+            made.append(self.pipeline.sink.name)
         try:
             topics = Topics(self.connection)
-            there = {topic.name for topic in topics.all()}
-            if self.pipeline.source.name not in there:
-                raise NoSuchTopic(f"There is no topic {self.pipeline.source.name}.")
-            if self.pipeline.source.schema is not None and self.pipeline.dead_topic not in there:
-                topics.create(self.pipeline.dead_topic)
+            there = {name: sorted(one.partitions) for name, one in topics.cluster.topics.items()}
+            if (source := self.pipeline.topic) is not None:
+                self.topics = {name: there[name] for name in there if source.matches(name)}
+                if not self.topics:
+                    which = "that matches " if source.pattern else ""
+                    raise NoSuchTopic(f"There is no topic {which}{source.name}.")
+            for name in made:
+                if name not in there:
+                    topics.create(name)
         except ClientError as failure:
             raise PipelineError(str(failure)) from failure
 
@@ -251,26 +289,6 @@ class Runner:
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
-
-
-def explained(pipeline: Pipeline, said: str) -> str:
-    """Spark's message without its stack, and what to do about the ones people meet."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    first = " ".join(lines[:2])[:600] if lines else "Spark gave no reason"
-    if "MULTIPLE_SOURCE_ROW_MATCHING" in said:
-        first = (
-            "a batch has two rows with the same key: name the column that says which is newer "
-            "with Table(..., newest=)"
-        )
-    elif (
-        "data loss" in said.lower() or "failOnDataLoss" in said or "PartitionOffsetChanged" in said
-    ):
-        first = (
-            f"records that it had still to read are gone from {pipeline.source.name} (the topic "
-            "was deleted, or retention was quicker); begin anew with `headrace pipeline reset "
-            f"{pipeline.name}`, or go on without them with options={{'failOnDataLoss': 'false'}}"
-        )
-    return f"{pipeline.name} failed: {first}."
 
 
 def _plain(report: Any) -> dict[str, Any]:

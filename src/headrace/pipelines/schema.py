@@ -1,9 +1,10 @@
-"""Schemas as Spark's DDL: from pydantic models, or given as DDL.
+"""Schemas as text: Spark's DDL from pydantic models or as given, and Avro schemas.
 
 `str` STRING, `int` LONG, `float` DOUBLE, `bool` BOOLEAN, `bytes` BINARY, `datetime` TIMESTAMP,
-`date` DATE, `Decimal` DECIMAL(38,18), `list[T]` ARRAY, `dict[str, T]` MAP, enums of text and
-literals STRING, nested models STRUCT. A field that has no default and may not be None is NOT NULL:
-a record without it is bad. Knows no Spark: DDL that is given is read by Spark when the run begins.
+`date` DATE, `Decimal` DECIMAL(38,18), `list[T]` ARRAY, `dict[str, T]` MAP, `Any` VARIANT, enums of
+text and literals STRING, nested models STRUCT. A field that has no default and may not be None is
+NOT NULL: a record without it is bad. Knows no Spark: DDL that is given is read by Spark when the
+run begins.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import json
+import re
 import types
 import typing
 import uuid
 from typing import Any
 
 from headrace.pipelines.failure import PipelineError
+
+# Instead of DDL: from the first records, then pinned; one column of any shape.
+INFER = "infer"
+VARIANT = "VARIANT"
+# Formats of values whose schema is Avro's: bare, and behind Confluent's header (a zero byte and
+# four bytes that name the schema in its registry).
+AVRO = ("avro", "confluent-avro")
 
 PLAIN = {
     bool: "BOOLEAN",
@@ -38,6 +48,65 @@ def ddl_of(schema: type | str) -> str:
             raise PipelineError("An empty schema has no columns.")
         return schema
     return ", ".join(_columns(schema, within=()))
+
+
+def avro_of(schema: type | str) -> str:
+    """An Avro schema as it was given, if it is one of a record."""
+    try:
+        found = json.loads(schema) if isinstance(schema, str) else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise PipelineError("The schema of Avro values is an Avro schema of a record, as JSON.")
+    assert isinstance(schema, str)
+    return schema
+
+
+def enveloped(avro: str) -> str:
+    """A record around a record. Both are written alike, but a value that cannot be read leaves the
+    outer one's field null, where Spark would give a row of nulls that looks like a good one."""
+    inner = {"name": "value", "type": json.loads(avro)}
+    return json.dumps({"type": "record", "name": "headrace_envelope", "fields": [inner]})
+
+
+def from_seen(seen: str, event_time: str | None = None) -> str:
+    """DDL from what Spark's `schema_of_variant_agg` says, such as `OBJECT<a: BIGINT, b: VARIANT>`.
+
+    A field whose type changed between records is VARIANT, a number with a fraction is DOUBLE (the
+    decimals seen so far say nothing of the next ones), one that was always null is STRING; the
+    event time is a timestamp.
+    """
+    if not seen.startswith("OBJECT<") or seen == "OBJECT<>":
+        raise PipelineError(
+            f"The values are no JSON objects with fields ({seen}), so there are no columns: give a "
+            'schema, or schema="VARIANT" for one column of any shape.'
+        )
+    whole = seen.replace("OBJECT<>", VARIANT)
+    whole = re.sub(r"\bDECIMAL\(\d+, ?\d+\)", "DOUBLE", whole)
+    whole = re.sub(r"(?<=[:<] )VOID\b|(?<=<)VOID\b", "STRING", whole)
+    columns = _parts(whole[len("OBJECT<") : -1])
+    if event_time is not None:
+        columns = [_as_time(one, event_time) for one in columns]
+    return ", ".join(column.replace("OBJECT<", "STRUCT<") for column in columns)
+
+
+def _as_time(column: str, event_time: str) -> str:
+    name, _, _ = column.rpartition(":") if column.endswith(": STRING") else ("", "", "")
+    return f"{name}: TIMESTAMP" if name.strip("`") == event_time else column
+
+
+def _parts(fields: str) -> list[str]:
+    """At the commas that are not within <...>, (...) or a quoted name."""
+    parts, depth, quoted, begin = [], 0, False, 0
+    for at, letter in enumerate(fields):
+        if letter == "`":
+            quoted = not quoted
+        elif not quoted:
+            depth += (letter in "<(") - (letter in ">)")
+            if letter == "," and depth == 0:
+                parts.append(fields[begin:at].strip())
+                begin = at + 1
+    return [*parts, fields[begin:].strip()]
 
 
 def _columns(model: type, within: tuple[type, ...], between: str = " ") -> list[str]:
@@ -69,6 +138,8 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 def _type(kind: Any, within: tuple[type, ...], where: str) -> str:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return VARIANT
     if origin is typing.Annotated:
         return _type(arguments[0], within, where)
     if origin is typing.Literal and all(isinstance(one, str) for one in arguments):

@@ -1,4 +1,4 @@
-"""Spark's session for pipelines: Java, jars, quiet logs, Delta; everything else stays Spark's."""
+"""Spark's session for pipelines: Java, jars, quiet logs, Delta, Iceberg; the rest stays Spark's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.jars import jars, user_cache
@@ -36,7 +36,10 @@ ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": (
+        "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    ),
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.streaming.stopTimeout": "30s",
 }
@@ -67,6 +70,12 @@ def start(name: str, *, master: str, given: Mapping[str, str]) -> SparkSession:
         return SparkSession.builder.appName(f"headrace {name}").config(map=whole).getOrCreate()
     except PySparkException as failure:
         raise PipelineError(f"Spark does not start on {master}: {failure}") from failure
+
+
+def process_of(spark: SparkSession) -> int:
+    """The number of Spark's own process."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _log_settings(cache: Path) -> Path:

@@ -30,24 +30,27 @@ def parse(text: str) -> Span:
     first, dots, last = text.partition("..")
     if not dots:
         raise PipelineError(f"{text!r} is not FROM..TO, such as 2026-01-01..2026-02-01.")
-    span = Span(_moment(first), _moment(last))
+    span = Span(_end(first), _end(last))
     if span.from_ms is not None and span.to_ms is not None and span.from_ms >= span.to_ms:
         raise PipelineError(f"{text}: the end does not come after the beginning.")
     return span
 
 
-def _moment(text: str) -> int | None:
-    if not text.strip():
-        return None
+def _end(text: str) -> int | None:
+    return moment(text) if text.strip() else None
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970; without a zone it is UTC."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise PipelineError(
             f"{text!r} is no moment: write 2026-01-31 or 2026-01-31T12:00:00Z."
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    milliseconds = int(moment.timestamp() * 1000)
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    milliseconds = int(found.timestamp() * 1000)
     if milliseconds < 0:
         raise PipelineError(f"{text}: no record is older than 1970.")
     return milliseconds

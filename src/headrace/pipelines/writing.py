@@ -2,7 +2,8 @@
 
 A batch may be written twice, when a process was killed after writing and before its checkpoint.
 Delta remembers the last batch of each stream (txnAppId, txnVersion) and leaves a second append out;
-a second MERGE of the same rows changes nothing; Parquet's file sink keeps its own list of batches,
+Iceberg keeps what we write into the summary of its snapshots, which is looked at first; a second
+MERGE of the same rows changes nothing; Parquet's file sink keeps its own list of batches,
 `_spark_metadata`, which only Spark's readers respect.
 """
 
@@ -11,36 +12,40 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.declaration import Console, Table
+from headrace.pipelines.declaration import Console, Jdbc, Table
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.tables import iceberg_name, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 VIEW = "headrace_batch"
+# In the summaries of Iceberg's snapshots.
+STREAM, BATCH = "headrace-stream", "headrace-batch"
 
 Say = Callable[[str], None]
+# A stream's id and a batch's number: the same again writes nothing.
+Once = tuple[str, int]
 
 
 def merge_statement(table: Table, place: str, view: str = VIEW) -> str:
     """Spark SQL: rows of `view` into the Delta table at `place`, one per key. Knows no Spark."""
-    same = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in table.keys)
+    same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in table.keys)
     newer = ""
     if table.newest is not None:
-        column = _quoted(table.newest)
+        column = quoted(table.newest)
         newer = f" AND (t.{column} IS NULL OR s.{column} >= t.{column})"
     return (
-        f"MERGE INTO delta.{_quoted(place)} t USING {view} s ON {same} "
+        f"MERGE INTO delta.{quoted(place)} t USING {view} s ON {same} "
         f"WHEN MATCHED{newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def append(rows: DataFrame, table: Table, place: str, once: tuple[str, int] | None) -> None:
-    """`once` is the stream's id and the batch's number; the same again writes nothing."""
-    writer = rows.write.format(table.format).mode("append")
+def append(rows: DataFrame, table: Table, place: str, once: Once | None) -> None:
+    if table.format == "iceberg":
+        append_to_iceberg(rows, table, place, once)
+        return
+    writer = rows.write.format(table.format).mode("append").options(**table.options)
     if table.partition_by:
         writer = writer.partitionBy(*table.partition_by)
     if once is not None:
@@ -48,16 +53,60 @@ def append(rows: DataFrame, table: Table, place: str, once: tuple[str, int] | No
     writer.save(place)
 
 
+def append_to_iceberg(rows: DataFrame, table: Table, place: str, once: Once | None) -> None:
+    from pyspark.sql import functions as F
+
+    spark = rows.sparkSession
+    name = iceberg_name(spark, place)
+    if not spark.catalog.tableExists(name):
+        empty = rows.limit(0).writeTo(name).using("iceberg")
+        if table.partition_by:
+            empty = empty.partitionedBy(*(F.col(column) for column in table.partition_by))
+        empty.create()
+    writer = rows.writeTo(name).options(**table.options)
+    if once is not None:
+        if last_in_iceberg(spark, name, once[0]) >= once[1]:
+            return
+        writer = writer.option(f"snapshot-property.{STREAM}", once[0])
+        writer = writer.option(f"snapshot-property.{BATCH}", str(once[1]))
+    writer.append()
+
+
+def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
+    """The last batch of a stream that the table's snapshots tell of; -1 for none."""
+    from pyspark.sql import functions as F
+
+    ours = spark.table(f"{name}.snapshots").where(F.col("summary")[STREAM] == stream)
+    [(last,)] = ours.agg(F.max(F.col("summary")[BATCH].cast("long"))).collect()
+    return -1 if last is None else int(last)
+
+
 def upsert(rows: DataFrame, table: Table, place: str) -> None:
-    empty = rows.limit(0).write.format("delta").mode("ignore")
-    if table.partition_by:
-        empty = empty.partitionBy(*table.partition_by)
-    empty.save(place)
-    _newest(rows, table).createOrReplaceTempView(VIEW)
-    rows.sparkSession.sql(merge_statement(table, place))
+    """The rows are used more than once, so they are kept meanwhile."""
+    kept = newest(rows, table).persist()
+    try:
+        if table.newest is None:
+            _refuse_twice(kept, table)
+        empty = kept.limit(0).write.format("delta").mode("ignore")
+        if table.partition_by:
+            empty = empty.partitionBy(*table.partition_by)
+        empty.save(place)
+        kept.createOrReplaceTempView(VIEW)
+        kept.sparkSession.sql(merge_statement(table, place))
+    finally:
+        kept.unpersist()
 
 
-def _newest(rows: DataFrame, table: Table) -> DataFrame:
+def _refuse_twice(rows: DataFrame, table: Table) -> None:
+    """MERGE would refuse it too, but not for keys that are new to the table."""
+    if rows.groupBy(*table.keys).count().where("count > 1").limit(1).collect():
+        raise PipelineError(
+            f"A batch has two rows with the same key for {table.name}: name the column that says "
+            "which is newer with Table(..., newest=)."
+        )
+
+
+def newest(rows: DataFrame, table: Table | Jdbc) -> DataFrame:
     """Of each key the row with the greatest `newest`."""
     if table.newest is None:
         return rows

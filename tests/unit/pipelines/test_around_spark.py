@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from headrace.pipelines import Table, Topic, pipeline
+from headrace.cli.checkup import spark as checkup
+from headrace.cli.checkup.finding import State
+from headrace.pipelines import Jdbc, Table, Topic, jars, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder, known, table_place
@@ -44,10 +47,12 @@ def test_a_batch_in_one_line() -> None:
         "processedRowsPerSecond": 4000.4,
         "durationMs": {"triggerExecution": 3000},
         "sources": [{"endOffset": {"t": {"0": 5, "1": 9}}, "latestOffset": '{"t":{"0":8,"1":9}}'}],
-        "stateOperators": [{"numRowsTotal": 11, "numRowsDroppedByWatermark": 2}],
+        "stateOperators": [
+            {"numRowsTotal": 11, "numRowsDroppedByWatermark": 2, "memoryUsedBytes": 2_340_000}
+        ],
     }
     assert read(report).line() == (
-        "batch 7  12,000 rows  4,000 rows/s  3,000 ms  3 behind  11 in state  2 too late"
+        "batch 7  12,000 rows  4,000 rows/s  3,000 ms  3 behind  11 in state (2.3 MB)  2 too late"
     )
     assert read({"batchId": 0, "processedRowsPerSecond": "NaN"}).line() == (
         "batch 0  0 rows  0 rows/s  0 ms  0 behind"
@@ -63,7 +68,7 @@ def test_a_folder_knows_what_its_checkpoint_belongs_to(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "p")
     first = folder.identity(a_pipeline())
     assert folder.identity(a_pipeline()) == first
-    with pytest.raises(PipelineError, match="belongs to the topic t, not other"):
+    with pytest.raises(PipelineError, match="belongs to the source t, not other"):
         folder.identity(a_pipeline("other"))
     assert [one.name for one in known(tmp_path)] == ["p"]
     folder.reset(table=False)
@@ -128,3 +133,61 @@ def test_a_jar_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
         check(jar, wanted)
     with pytest.raises(PipelineError, match="missing"):
         check(tmp_path / "b.jar", wanted)
+
+
+def test_what_is_no_folder_is_not_removed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    sink = Jdbc("shop.revenue", url="jdbc:postgresql://db/shop?password=secret", key="day")
+    folder.identity(pipeline(source=Topic("t"), sink=sink, name="p")(lambda rows: rows))
+    assert folder.described()["sink"] == "shop.revenue at jdbc:postgresql://db/shop"
+    with pytest.raises(PipelineError, match="remove it yourself"):
+        folder.reset(table=True)
+    folder.reset(table=False)
+    assert known(tmp_path) == []
+
+
+def test_a_schema_stays_pinned_until_a_reset(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    folder.identity(a_pipeline())
+    assert folder.schema() is None
+    folder.pin_schema("id: BIGINT")
+    assert Folder(tmp_path, "p").schema() == "id: BIGINT"
+    folder.reset(table=False)
+    assert folder.schema() is None
+
+
+def test_the_spark_of_the_run_before_is_waited_for(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    folder.wait_for_old_spark(ours=1)  # there was none
+    named_so = ["sh", "-c", "sleep 60; exit", "SparkSubmit"]
+    with subprocess.Popen(named_so, start_new_session=True) as spark:
+        try:
+            folder.keep_spark(spark.pid)
+            folder.wait_for_old_spark(ours=spark.pid)  # it is our own
+            with pytest.raises(PipelineError, match=f"process {spark.pid}"):
+                folder.wait_for_old_spark(ours=1, within_s=0)
+        finally:
+            os.killpg(spark.pid, signal.SIGKILL)
+    folder.wait_for_old_spark(ours=1, within_s=0)
+    folder.keep_spark(os.getpid())  # its number is another's now
+    folder.wait_for_old_spark(ours=1, within_s=0)
+
+
+def test_the_doctor_says_what_pipelines_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"pyspark": "4.0.5"}
+    monkeypatch.setattr(checkup.metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(checkup, "java_home", lambda cache: Path("/java"))
+    assert "brings" in checkup.check_spark(tmp_path).found
+    jars.folder_below(tmp_path).mkdir()
+    finding = checkup.check_spark(tmp_path)
+    assert finding.state == State.WRONG and "missing" in str(finding.advice)
+    versions["pyspark"] = "4.3.0"
+    assert checkup.check_spark(tmp_path).state == State.WRONG
+
+    def none(name: str) -> str:
+        raise checkup.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(checkup.metadata, "version", none)
+    assert checkup.check_spark(tmp_path).state == State.GOOD

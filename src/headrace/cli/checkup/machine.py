@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from headrace.cli.checkup.finding import Finding, good, watch, wrong
+from headrace.cli.checkup.spark import check_spark
 from headrace.cli.output import size
 
 OLDEST_PYTHON = (3, 11)
@@ -23,7 +24,7 @@ LITTLE_SPACE_SHARE = 0.1
 
 TOOLS = {
     "kcat": "a quick Kafka client for the shell",
-    "java": "only for Apache Kafka's own tools and `make interop`",
+    "java": "only for Apache Kafka's own tools, `make interop` and pipelines",
 }
 
 
@@ -34,6 +35,7 @@ def check_machine(data: Path) -> list[Finding]:
         check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         check_disk(data),
         *(check_tool(name, use) for name, use in TOOLS.items()),
+        check_spark(),
     ]
 
 

@@ -1,0 +1,54 @@
+"""What Spark says when a pipeline fails, without its stack, and what to do about it."""
+
+from __future__ import annotations
+
+from headrace.pipelines.declaration import Pipeline
+
+GONE = (
+    "data loss",
+    "failondataloss",
+    "partitionoffsetchanged",
+    "unknowntopicorpartition",
+    "kafka_data_loss",
+    "this server does not host this topic",
+)
+CHANGED = (
+    "delta_source_table_ignore_changes",
+    "delta_source_ignore_delete",
+    "cannot process overwrite snapshot",
+    "cannot process delete snapshot",
+)
+MISMATCH = (
+    "delta_failed_to_merge_fields",
+    "delta_merge_unresolved_expression",
+    "a schema mismatch detected when writing",
+    "incompatible_data_for_table",
+)
+
+
+def explained(pipeline: Pipeline, said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    first = " ".join(lines[:2])[:600] if lines else "Spark gave no reason"
+    lower = said.lower()
+    if "MULTIPLE_SOURCE_ROW_MATCHING" in said:
+        first = (
+            "a batch has two rows with the same key: name the column that says which is newer "
+            "with Table(..., newest=)"
+        )
+    elif any(sign in lower for sign in GONE):
+        first = (
+            f"records that it had still to read are gone from {pipeline.source.name} (the topic "
+            "was deleted, or retention was quicker); begin anew with `headrace pipeline reset "
+            f"{pipeline.name}`, or go on without them with options={{'failOnDataLoss': 'false'}}"
+        )
+    elif any(sign in lower for sign in CHANGED):
+        first = (
+            f"rows of {pipeline.source.name} were changed or removed, and a stream reads only what "
+            "is added; read it with --history, or let the reader pass over them with options="
+        )
+    elif any(sign in lower for sign in MISMATCH):
+        first = (
+            f"its rows do not fit the table {pipeline.sink.name}, which has other columns or types "
+            f"({first[:300]})"
+        )
+    return f"{pipeline.name} failed: {first}."

@@ -1,0 +1,87 @@
+"""A running pipeline's numbers for Prometheus, from what it keeps of its last batch.
+
+For alarms: `dead_total` growing means that records cannot become rows; `late_rows_total` that rows
+came too late for their window; `behind` says how far the stream is from the end of its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.folder import Folder
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+PREFIX = "headrace_pipeline_"
+# By the name in what is kept of the last batch.
+COUNTERS = {
+    "rows_total": ("rows", "Rows read."),
+    "dead": ("dead", "Records that could not become rows."),
+    "late_total": ("late_rows", "Rows that came too late for their window."),
+}
+GAUGES = {
+    "batch": ("batch", "The number of the last batch with rows."),
+    "behind": ("behind", "Records of the topic beyond the last batch."),
+    "state_rows": ("state_rows", "Rows kept in state."),
+    "state_bytes": ("state_bytes", "Memory of the state."),
+    "took_ms": ("batch_milliseconds", "How long the last batch took."),
+}
+
+
+class PipelineCollector:
+    """What `prometheus_client` asks."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        known = self._folder.progress() or {}
+        for kind, named in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
+            for key, (name, text) in named.items():
+                family = kind(PREFIX + name, text, labels=["pipeline"])
+                family.add_metric([self._folder.name], float(known.get(key) or 0))
+                yield family
+
+
+@contextmanager
+def served(folder: Folder, place: str | None) -> Iterator[None]:
+    """At `http://HOST:PORT/metrics` while the pipeline runs."""
+    if place is None:
+        yield
+        return
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ModuleNotFoundError:
+        raise PipelineError(
+            "--window needs prometheus-client: pip install 'headrace[spark]'."
+        ) from None
+    host, port = _address(place)
+    registry = CollectorRegistry()
+    collector: Any = PipelineCollector(folder)
+    registry.register(collector)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as failure:
+        raise PipelineError(f"Cannot listen on {place}: {failure.strerror}.") from failure
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _address(place: str) -> tuple[str, int]:
+    host, colon, port = place.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise PipelineError(f"{place!r} is not HOST:PORT.")
+    return host.strip("[]"), int(port)

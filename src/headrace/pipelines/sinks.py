@@ -1,0 +1,105 @@
+"""One door into every sink: `Writer.write` takes the rows of a batch to where they belong."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.pipelines import jdbc, tables, to_topic, writing
+from headrace.pipelines.declaration import Console, Jdbc, Pipeline, Sink, Topic
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.folder import table_place
+from headrace.pipelines.reading import security
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def stream_id(pipeline: Pipeline, identity: str) -> str:
+    """What sinks remember a stream by; a reset begins another one."""
+    return f"headrace.{pipeline.name}.{identity}"
+
+
+def output_mode(sink: Sink) -> str:
+    """Rows that change are written each time they do where they replace or follow the old ones."""
+    if isinstance(sink, Console | Topic):
+        return "update"
+    return "update" if sink.upserts else "append"
+
+
+@dataclass(slots=True, kw_only=True)
+class Writer:
+    """Into the sink of one pipeline; `say` shows the rows of a console."""
+
+    sink: Sink
+    data: Path
+    stream: str
+    bootstrap: str
+    source_options: dict[str, str]
+    say: writing.Say
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline, stream: str, *, data: Path, bootstrap: str, say: writing.Say
+    ) -> Writer:
+        options = pipeline.source.options if isinstance(pipeline.source, Topic) else {}
+        return cls(
+            sink=pipeline.sink,
+            data=data,
+            stream=stream,
+            bootstrap=bootstrap,
+            source_options=options,
+            say=say,
+        )
+
+    @property
+    def place(self) -> str:
+        """Where a table lies; for others their name."""
+        if isinstance(self.sink, Console | Jdbc | Topic):
+            return self.sink.name
+        return table_place(self.data, self.sink.name)
+
+    def kafka_options(self) -> dict[str, str]:
+        """For Spark's Kafka sink: security is the same as for the source."""
+        return {"kafka.bootstrap.servers": self.bootstrap, **security(self.source_options)}
+
+    def write(self, rows: DataFrame, once: writing.Once | None) -> None:
+        """`once` names the batch: the same one again changes nothing, but for topics and consoles,
+        which get it again."""
+        sink = self.sink
+        if isinstance(sink, Console):
+            writing.show(rows, sink, self.say)
+        elif isinstance(sink, Jdbc):
+            jdbc.write(rows, sink, self.stream, once)
+        elif isinstance(sink, Topic):
+            batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
+            to_topic.write(rows, sink, self.kafka_options() | sink.options, batch)
+        elif sink.upserts:
+            writing.upsert(rows, sink, self.place)
+        else:
+            writing.append(rows, sink, self.place, once)
+
+    def elsewhere(self, name: str | None) -> Writer:
+        """The same kind of sink under another name."""
+        if name is None:
+            return self
+        if isinstance(self.sink, Console):
+            raise PipelineError("--into names a table: this pipeline writes to the console.")
+        return replace(self, sink=replace(self.sink, name=name))
+
+    def refuse_repeats(self, spark: SparkSession) -> None:
+        """Rows of history that are added to a table that is there would be there twice."""
+        sink = self.sink
+        if isinstance(sink, Console | Topic) or sink.upserts:
+            return
+        if isinstance(sink, Jdbc):
+            there = jdbc.exists(spark, sink, jdbc.target_of(sink))
+        else:
+            there = "://" not in self.place and tables.is_there(self.place)
+        if there:
+            raise PipelineError(
+                f"{self.place} is there already, and appending history would repeat its rows: name "
+                "another table with --into."
+            )

