@@ -17,9 +17,13 @@ from sqlalchemy import Engine, text
 from tests.interop.brokers import Node
 from tests.services.app_rounds import Fed, Workers, dead
 
+# Somebody has an effect between two kills, however slow the machine; if not for so long, it hangs.
+STANDSTILL_S = 120.0
+
 TABLE = """
 CREATE TABLE effects (
-  id BIGINT GENERATED ALWAYS AS IDENTITY, who TEXT, number INT, attempt INT, worker INT
+  id BIGINT GENERATED ALWAYS AS IDENTITY, who TEXT, number INT, attempt INT, worker INT,
+  at TIMESTAMPTZ DEFAULT clock_timestamp()
 )"""
 
 
@@ -59,6 +63,13 @@ class Ledger:
             found = db.execute(text("SELECT who, number FROM effects ORDER BY id"))
             return [(row.who, row.number) for row in found]
 
+    def longest_pause_s(self) -> float:
+        """The longest time in which no worker had an effect."""
+        gaps = "SELECT at - lag(at) OVER (ORDER BY at) AS gap FROM effects"
+        with self._engine.connect() as db:
+            found = db.execute(text(f"SELECT extract(epoch FROM max(gap)) FROM ({gaps}) AS gaps"))
+            return float(found.scalar_one())
+
     def wrong(self, fed: Fed) -> list[str]:
         """Every way in which the effects are not what was sent, as sentences."""
         rows, expected = self.rows(), fed.handled()
@@ -91,8 +102,14 @@ def rounds(
         workers.start()
     workers.until(lambda: ledger.count() > 0)
     wanted = len(fed.handled())
-    while sum(killed) < kills if kills is not None else ledger.count() < wanted * 0.95:
-        time.sleep(every_s * (0.5 + chance.random()))
+    most_is_done = wanted * 0.95
+    while kills is None or sum(killed) < kills:
+        until, before = time.monotonic() + every_s * (0.5 + chance.random()), ledger.count()
+        while time.monotonic() < until or ledger.count() == before:
+            time.sleep(0.5)
+            assert time.monotonic() < until + STANDSTILL_S, workers.log_text()[-6000:]
+            if kills is None and ledger.count() >= most_is_done:
+                return killed[0], killed[1]
         if sum(killed) % broker_every == broker_every - 1:
             node.kill()
             node.start()

@@ -1,0 +1,91 @@
+"""A broker whose disk is full: an app waits, and loses, doubles and disorders nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Admin
+from tests.interop.brokers import HeadraceNode
+from tests.services.app_rounds import (
+    TOPIC,
+    Workers,
+    check_order,
+    committed_ends,
+    dead,
+    feed,
+    wait_for_all,
+)
+
+pytestmark = pytest.mark.timeout(300)
+RECORDS = 1_500
+FULL_S = 10.0
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of its own, in memory; only root may make one."""
+    folder.mkdir()
+    size = f"size={megabytes}m"
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", size, "headrace-test", str(folder)], capture_output=True
+    )
+    if made.returncode != 0:
+        pytest.skip("a small file system can be made by root only")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Take all that is left, to the last byte."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 16))
+    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(64))
+    return ballast
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[HeadraceNode]:
+    with small_disk(tmp_path / "disk", megabytes=40) as disk:
+        node = HeadraceNode(tmp_path / "node")
+        node.data = disk / "data"
+        with node:
+            Admin(node.bootstrap).topics.create(TOPIC, partitions=3)
+            yield node
+
+
+def test_retries_dead_letters_and_offsets_wait_for_room(node: HeadraceNode, tmp_path: Path) -> None:
+    fed = feed(node.bootstrap, RECORDS, 100, random.Random(41), failing=0.1)
+    words = ["--mode", "key", "--first", "100ms", "--longest", "3s", "--slow-ms", "60"]
+    with Workers(node.bootstrap, tmp_path, *words) as workers:
+        for _ in range(2):
+            workers.start()
+        workers.until(lambda: len(workers.seen()) > RECORDS // 10)
+        ballast = fill(node.data.parent)
+        try:
+            assert os.statvfs(node.data.parent).f_bavail == 0
+            seen = len(workers.seen())
+            time.sleep(FULL_S)  # longer than a session: nobody may be thrown out for it either
+            assert all(process.poll() is None for process in workers.running)
+            assert node.is_running()
+        finally:
+            ballast.unlink()
+        assert len(set(workers.seen())) < len(fed.handled()), f"all was done, {seen} before"
+        wait_for_all(node.bootstrap, workers, fed)
+        workers.stop_all()
+        check_order(fed, workers.seen())
+    assert set(dead(node.bootstrap)) == fed.parked()
+    assert committed_ends(node.bootstrap)
