@@ -12,8 +12,9 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.checkup.cluster import check_cluster
-from headrace.cli.checkup.finding import Finding, State
+from headrace.cli.checkup.finding import Finding, State, watch
 from headrace.cli.checkup.machine import check_machine
+from headrace.cli.checkup.rights import check_delayed_writes
 from headrace.cli.checkup.topic import check_topic
 from headrace.cli.cluster import (
     Bootstrap,
@@ -23,7 +24,9 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
+from headrace.client.acls import AclFilter, Acls
 from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
 from headrace.client.topics import Topics
 
 app = typer.Typer(add_completion=False, **output.LOOK)
@@ -52,7 +55,10 @@ def doctor(
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         if topic is None:
             named = bootstrap is not None or client_config is not None
-            findings = [*check_machine(data), check_cluster(cluster, expected=named)]
+            reached = check_cluster(cluster, expected=named)
+            findings = [*check_machine(data), reached]
+            if reached.about == "cluster" and reached.state == State.GOOD:
+                findings += _look_at_rights(cluster)
         else:
             findings = _look_at(topic, cluster)
     if as_json:
@@ -61,6 +67,17 @@ def doctor(
         _tell(findings)
     if any(finding.state == State.WRONG for finding in findings):
         raise typer.Exit(1)
+
+
+def _look_at_rights(cluster: Connection) -> list[Finding]:
+    """Nothing, where everybody may do everything."""
+    try:
+        entries = Acls(cluster).find(AclFilter(resource_type="topic"))
+    except ClientError as refusal:
+        if refusal.code in ("SECURITY_DISABLED", None):
+            return []
+        return [watch("rights", f"not looked at: {refusal}", "Ask as a user who may see them.")]
+    return check_delayed_writes((topic.name for topic in Topics(cluster).all()), entries)
 
 
 def _look_at(topic: str, cluster: Connection) -> list[Finding]:

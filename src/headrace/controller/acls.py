@@ -131,7 +131,8 @@ def delete_acls(
             continue
         found = found_by(wanted, image.acls.values())
         doomed.update(dict.fromkeys(entry.id for entry in found))
-        results.append(DeleteAclsFilterResult(matching_acls=[_told(entry) for entry in found]))
+        matching = [_told(entry) for entry in found]
+        results.append(DeleteAclsFilterResult(ErrorCode.NONE, None, matching))
     records = [RemoveAccessControlEntryRecord(entry_id) for entry_id in doomed]
     _require_moderate(
         records,
@@ -147,6 +148,7 @@ def _unknown_part_of(wanted: Filter) -> str:
 
 def _told(entry: AccessControlEntryRecord) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
+        error_message=None,
         resource_type=entry.resource_type,
         resource_name=entry.resource_name,
         pattern_type=entry.pattern_type,

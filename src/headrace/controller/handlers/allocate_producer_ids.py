@@ -1,12 +1,13 @@
 """AllocateProducerIds, v0: a broker takes a block of producer ids for itself.
 
-Only a registered broker in its current epoch may; the answer leaves when the block is committed, so
-that no other broker gets it after a crash.
+Only a registered broker in its current epoch may, with CLUSTER_ACTION; the answer leaves when the
+block is committed, so that no other broker gets it after a crash.
 """
 
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import allocate_producer_ids as messages
 from headrace.protocol.messages.allocate_producer_ids import (
@@ -14,11 +15,13 @@ from headrace.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AllocateProducerIdsRequest, call: Call
 ) -> AllocateProducerIdsResponse | Parked:
+    require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
     block = controller.allocate_producer_ids(request.broker_id, request.broker_epoch, call.now)
     response = AllocateProducerIdsResponse(
         producer_id_start=block.first, producer_id_len=block.size

@@ -1,7 +1,8 @@
 """AlterConfigs, v0-2: replace all settings of a resource; what is not named is deleted.
 
 The older way, kept for older clients: two of them at a time undo each other's changes, which is why
-IncrementalAlterConfigs came (KIP-339). Loggers are not changed by it. v2 flexible.
+IncrementalAlterConfigs came (KIP-339). Loggers are not changed by it. v2 flexible. Needs the same
+rights as that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headrace.controller.configurations import (
     replace_all,
 )
 from headrace.controller.controller import Controller
+from headrace.controller.handlers.incremental_alter_configs import require_may_alter
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import alter_configs as messages
 from headrace.protocol.messages.alter_configs import (
@@ -43,6 +45,7 @@ def handle(
             controller.settings.given,
             resources,
             validate_only=request.validate_only,
+            require_may=lambda resource: require_may_alter(controller, call, resource),
         )
         controller.append(decided.records, call.now)
     except KafkaError as refusal:

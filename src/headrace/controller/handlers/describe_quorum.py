@@ -1,13 +1,15 @@
 """DescribeQuorum, v0-2: who votes on the metadata, who leads, and how far everybody is.
 
 Only partition 0 of `__cluster_metadata` can be asked for. v1 adds times of the last fetch, v2 the
-directories of the voters and where they listen (KIP-853). A quorum of one has no observers.
+directories of the voters and where they listen (KIP-853). A quorum of one has no observers. Needs
+DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
 from headrace.metadata.topic_names import METADATA_TOPIC
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_quorum as messages
 from headrace.protocol.messages.describe_quorum import (
@@ -20,11 +22,13 @@ from headrace.protocol.messages.describe_quorum import (
     ResponseTopicData,
 )
 from headrace.serving.api import Api, Call
+from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: DescribeQuorumRequest, call: Call
 ) -> DescribeQuorumResponse:
+    require_on_cluster(controller, call, Operation.DESCRIBE)
     asked = [
         (topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions
     ]

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs, v0-1: set, delete, append to or subtract from single settings (KIP-339).
 
 Each resource is answered with its own code, in the order of the request. Settings of brokers take
-effect when they are committed. v1 flexible. Not done: levels of loggers (there is none to change).
+effect when they are committed. v1 flexible. Needs ALTER_CONFIGS on the topic or group, for
+everything else on the cluster. Not done: levels of loggers (there is none to change).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from headrace.controller.configurations import (
     refuse_all,
 )
 from headrace.controller.controller import Controller
+from headrace.metadata.configs import ResourceType
+from headrace.protocol.acls import CLUSTER_NAME, Operation
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import incremental_alter_configs as messages
 from headrace.protocol.messages.incremental_alter_configs import (
@@ -23,6 +26,10 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import CLUSTER, GROUP, TOPIC, require
+
+# What rights are asked on; everything else is the cluster's.
+OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
 
 
 def handle(
@@ -42,6 +49,7 @@ def handle(
             controller.settings.given,
             resources,
             validate_only=request.validate_only,
+            require_may=lambda resource: require_may_alter(controller, call, resource),
         )
         controller.append(decided.records, call.now)
     except KafkaError as refusal:
@@ -51,6 +59,12 @@ def handle(
         call.now,
         late=lambda _: _response(late(decided.outcomes)),
     )
+
+
+def require_may_alter(controller: Controller, call: Call, resource: Resource) -> None:
+    kind = OF_THEIR_OWN.get(resource.type, CLUSTER)
+    name = CLUSTER_NAME if kind is CLUSTER else resource.name
+    require(controller, call, Operation.ALTER_CONFIGS, kind, name)
 
 
 def _response(outcomes: list[Outcome]) -> IncrementalAlterConfigsResponse:

@@ -1,7 +1,8 @@
 """UpdateFeatures, v0-2: change finalized feature levels, all of them or none.
 
 v0 says `allow_downgrade`, v1 the kind of change (KIP-584, KIP-778). v2 answers no results for
-single features: the first refusal is the answer to all. `validate_only` writes nothing.
+single features: the first refusal is the answer to all. `validate_only` writes nothing. Needs ALTER
+on the cluster.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from headrace.controller import features
 from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import update_features as messages
 from headrace.protocol.messages.update_features import (
@@ -19,6 +21,7 @@ from headrace.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
 
 
 def handle(
@@ -26,6 +29,7 @@ def handle(
 ) -> UpdateFeaturesResponse | Parked:
     records: list[Any] = []
     try:
+        require_on_cluster(controller, call, Operation.ALTER)
         for update in request.feature_updates:
             records += features.change_level(
                 controller.image,
