@@ -32,6 +32,7 @@ from headrace.protocol.messages.abort_transaction_record import AbortTransaction
 from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.serving.api import Parked, Waitable
+from headrace.serving.authorization import Authorizer
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ class Controller:
         "committed_image",
         "on_committed",
         "background",
-        "_new_id",
+        "authorizer",
+        "new_id",
         "_wants_flush",
         "_wake",
         "_pending",
@@ -96,6 +98,7 @@ class Controller:
         new_id: Callable[[], bytes],
         wants_flush: list[Any],
         wake: Callable[[Waitable], None],
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.log = log  # loaded; not leading yet
         self.settings = settings
@@ -103,7 +106,8 @@ class Controller:
         self.committed_image = log.image
         self.on_committed: list[Callable[[MetadataImage], None]] = []
         self.background: list[SnapshotWork] = []  # run elsewhere, then finish on the loop
-        self._new_id = new_id
+        self.authorizer = authorizer  # None: everybody may do everything
+        self.new_id = new_id
         self._wants_flush = wants_flush
         self._wake = wake
         self._pending: deque[Commit] = deque()
@@ -218,10 +222,12 @@ class Controller:
         deadline_ms = now.monotonic_ms + max(timeout_ms, 0)
         return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[commit])
 
-    def create_topics(self, request: CreateTopicsRequest, now: Now) -> CreateTopicsResponse:
+    def create_topics(
+        self, request: CreateTopicsRequest, now: Now, admit: topics.Admit | None = None
+    ) -> CreateTopicsResponse:
         """Decide and write; the answer counts once `committed_image` has the topics."""
         decision = topics.create_topics(
-            self.image, request, self.settings.topic_rules, self._new_id
+            self.image, request, self.settings.topic_rules, self.new_id, admit
         )
         self.append(decision.records, now)
         return decision.response

@@ -2,7 +2,8 @@
 
 Each takes the image and a request and returns the records that would do it with the answer; a topic
 that is refused has its error in the answer and does not keep the others from their turn. Codes and
-the order of checks are Apache's. Not done: create-topic policies, quotas on partition changes.
+the order of checks are Apache's. `admit` is asked with the partitions that each change touches, and
+raises where a quota is used up. Not done: create-topic policies.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from headrace.protocol.messages.topic_record import TopicRecord
 from headrace.protocol.primitives import ZERO_ID
 
 DEFAULT = -1  # "as the broker is configured", for partitions and replicas
+
+Admit = Callable[[int], None]
 
 # Apache refuses more in one request: all of it is one batch, and the controller's turn is one turn.
 MOST_PARTITIONS_PER_REQUEST = 10_000
@@ -84,6 +87,7 @@ def create_topics(
     request: CreateTopicsRequest,
     rules: TopicRules,
     new_id: Callable[[], bytes],
+    admit: Admit | None = None,
 ) -> Decision[CreateTopicsResponse]:
     require_moderate_size(request.topics, rules)
     times = Counter(topic.name for topic in request.topics)
@@ -94,7 +98,7 @@ def create_topics(
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
-            created, result = _create_topic(image, topic, taken, rules, new_id)
+            created, result = _create_topic(image, topic, taken, rules, new_id, admit)
         except KafkaError as refusal:
             result = CreatableTopicResult(
                 name=topic.name, error_code=refusal.code, error_message=refusal.message
@@ -133,6 +137,7 @@ def _create_topic(
     taken: dict[str, str],
     rules: TopicRules,
     new_id: Callable[[], bytes],
+    admit: Admit | None,
 ) -> tuple[list[Any], CreatableTopicResult]:
     _require_free_name(image, topic.name, taken)
     settings = _settings_of(image, topic, rules)
@@ -141,6 +146,8 @@ def _create_topic(
         assignments = _manual_assignments(image, topic)
     else:
         assignments = _placed(image, topic, rules, topic_id)
+    if admit is not None:
+        admit(len(assignments))
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
@@ -264,7 +271,11 @@ def _placed(
 
 
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, version: int, rules: TopicRules
+    image: MetadataImage,
+    request: DeleteTopicsRequest,
+    version: int,
+    rules: TopicRules,
+    admit: Admit | None = None,
 ) -> Decision[DeleteTopicsResponse]:
     """By name (all versions) or by id (version 6); each topic is answered once."""
     if version < 6:
@@ -288,6 +299,8 @@ def delete_topics(
                     ErrorCode.INVALID_REQUEST,
                     f"The topic {topic.name} was asked for by name and by id.",
                 )
+            if admit is not None:
+                admit(len(topic.partitions))
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.message
@@ -331,7 +344,7 @@ def _existing_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> 
 
 
 def create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest
+    image: MetadataImage, request: CreatePartitionsRequest, admit: Admit | None = None
 ) -> Decision[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     records: list[Any] = []
@@ -343,6 +356,8 @@ def create_partitions(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
             added = _more_partitions(image, topic)
             _require_at_most(len(records) + len(added))
+            if admit is not None:
+                admit(len(added))
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.message

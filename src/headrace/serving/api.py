@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.environment import Now
 from headrace.serving.principal import Principal
+
+if TYPE_CHECKING:
+    from headrace.serving.quotas import Meter
 
 
 class Refused(Exception):
@@ -22,16 +25,23 @@ class Refused(Exception):
 class Call:
     """One request's circumstances: who asks, in which version, and when."""
 
-    __slots__ = ("now", "version", "frame", "session", "correlation_id")
+    __slots__ = ("now", "version", "frame", "session", "correlation_id", "meter")
 
     def __init__(
-        self, now: Now, version: int, frame: memoryview, session: Peer, correlation_id: int
+        self,
+        now: Now,
+        version: int,
+        frame: memoryview,
+        session: Peer,
+        correlation_id: int,
+        meter: Meter | None = None,
     ) -> None:
         self.now = now
         self.version = version
         self.frame = frame  # valid until the handler returns
         self.session = session
         self.correlation_id = correlation_id
+        self.meter = meter  # None: nobody is limited
 
     def client_id(self) -> str:
         """The name the client gives itself; read from the frame only by those who ask."""
@@ -48,6 +58,8 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     repeated: Any  # what a handler has remembered to recognize the next request
+    login: Any  # serving/authentication/login.py while it goes on or can expire, else None
+    closing: bool  # the outbox is sent, then the connection ends
 
 
 class Waitable(Protocol):

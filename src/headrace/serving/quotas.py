@@ -91,7 +91,7 @@ class Tracked(Generic[Measure]):
     def __init__(self, new: Callable[[], Measure]) -> None:
         self.limits = Limits({}, "")
         self.throttled = 0  # requests, for the metrics
-        self._new = new
+        self._new: Callable[[], Measure] = new
         self._measures: dict[Tag, Measure] = {}
 
     def of(self, tag: Tag) -> Measure:

@@ -6,7 +6,9 @@ when a partition refuses. The first batch is returned even if it is larger than 
 v5 log start offset. v7 sessions. v9 leader epoch (KIP-320). v11 closest replica (KIP-392). v12
 diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints. v17 directory id.
 v18 high watermark in the request (KIP-1166). Readers of committed records get those before the
-last stable offset, and are told which transactions to leave out. Not done: followers, throttling.
+last stable offset, and are told which transactions to leave out. Who is above a quota gets an
+answer without records, and less at a time than would be above it for certain. Needs READ on each
+topic, and to pose as a replica CLUSTER_ACTION. Not done: followers.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterable
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Entry, FetchSession, Key
 from headrace.environment import FileSlice
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import fetch as messages
 from headrace.protocol.messages.fetch import (
@@ -27,14 +30,20 @@ from headrace.protocol.messages.fetch import (
     PartitionData,
 )
 from headrace.replication.partition_leader import PartitionLeader
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, Peer
+from headrace.serving.quotas import Meter
+from headrace.serving.rights import TOPIC, may_on_cluster
 
 NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
 NO_RECORDS = b""
 # Apache's answers to these have an empty list of aborted transactions, to all others null.
-UNKNOWN_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+REFUSED_AT_THE_DOOR = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
@@ -42,16 +51,28 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
     now_ms = call.now.monotonic_ms
     replica = request.replica_state
     if request.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
-        return refuse_replica(request)
+        trusted = may_on_cluster(broker, call, Operation.CLUSTER_ACTION)
+        return refuse_replica(request, trusted=trusted)
     try:
         session, incremental = find_session(broker, request, by_id=by_id, now_ms=now_ms)
     except KafkaError as refusal:
         return FetchResponse(error_code=refusal.code)
     entries = named_entries(request, session, by_id=by_id)
+    if session is not None and broker.authorizer is not None:
+        session.rights_are_of(broker.authorizer.changes)
     if incremental and session is not None and not session.entries:
         broker.fetch_sessions.close(session.id)  # everything was forgotten
         session, incremental = None, False
-    fetch = Fetch(broker, request, session, entries, by_id=by_id, incremental=incremental)
+    fetch = Fetch(
+        broker,
+        request,
+        session,
+        entries,
+        by_id=by_id,
+        incremental=incremental,
+        meter=call.meter,
+        peer=call.session,
+    )
     fetch.read()
     if fetch.is_enough() or request.max_wait_ms <= 0:
         return fetch.response()
@@ -110,6 +131,8 @@ class Fetch:
         "entries",
         "by_id",
         "incremental",
+        "meter",
+        "peer",
         "min_bytes",
         "max_bytes",
         "committed",
@@ -127,14 +150,20 @@ class Fetch:
         *,
         by_id: bool,
         incremental: bool,
+        meter: Meter | None,
+        peer: Peer,
     ) -> None:
         self.broker = broker
         self.session = session
         self.entries = entries
         self.by_id = by_id
         self.incremental = incremental
-        self.min_bytes = request.min_bytes
+        self.meter = meter
+        self.peer = peer
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        if meter is not None:
+            self.max_bytes = min(self.max_bytes, meter.most_fetch_bytes())
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.committed = request.isolation_level == READ_COMMITTED
         self.answers: list[tuple[Entry, PartitionData]] = []
         self.total_bytes = 0
@@ -201,7 +230,7 @@ class Fetch:
                 )
         except KafkaError as refusal:
             answer = PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
-            if refusal.code not in UNKNOWN_PARTITION:
+            if refusal.code not in REFUSED_AT_THE_DOOR:
                 answer.aborted_transactions = None
             return answer
         if records is not None:
@@ -220,10 +249,13 @@ class Fetch:
         return answer
 
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
+        """Also asks whether the reader may read; each time, as that may change while it waits."""
         topics = self.broker.topics
         if not self.by_id:
+            self.require_readable(entry.topic)
             leader = topics.leader(entry.topic, entry.index)
         elif entry.topic_id in topics.by_id:
+            self.require_readable(topics.by_id[entry.topic_id].name)
             leader = topics.leader_by_id(entry.topic_id, entry.index)
             entry.topic = leader.topic
         else:
@@ -233,6 +265,13 @@ class Fetch:
         else:
             entry.leader = leader
         return leader
+
+    def require_readable(self, topic: str) -> None:
+        authorizer = self.broker.authorizer
+        if authorizer is not None and not authorizer.allows(
+            self.peer, Operation.READ, TOPIC, topic
+        ):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def fate_of(self, entry: Entry) -> ErrorCode:
         """Why an id is not known: never seen, deleted, or made again under the same name."""
@@ -260,12 +299,21 @@ class Fetch:
         )
 
     def response(self) -> FetchResponse:
+        if self.meter is not None and self.meter.fetched(self.total_bytes):
+            return self.without_records()
         response = FetchResponse(0, NONE, self.session.id if self.session is not None else 0)
         response.responses = group_by_topic(self.answers)
         self.broker.bytes_out += self.total_bytes
         if self.session is not None:
             self.remember()
         return response
+
+    def without_records(self) -> FetchResponse:
+        """Throttled: nothing is told, and nothing is remembered of what was found."""
+        if self.session is None or self.incremental:
+            return FetchResponse(0, NONE, self.session.id if self.session is not None else 0)
+        self.broker.fetch_sessions.close(self.session.id)  # it begins with an answer in full
+        return FetchResponse()
 
     def remember(self) -> None:
         """Note what the client now knows; who got records goes to the end of the line."""
@@ -298,11 +346,12 @@ def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[Fetch
     return topics
 
 
-def refuse_replica(request: FetchRequest) -> FetchResponse:
+def refuse_replica(request: FetchRequest, *, trusted: bool) -> FetchResponse:
     """No other broker is a replica of ours: whoever says so is mistaken or an impostor.
 
     UNKNOWN_LEADER_EPOCH is what Apache Kafka answers to a replica that it has not heard of.
     """
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH if trusted else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     response = FetchResponse()
     response.responses = [
         FetchableTopicResponse(
@@ -311,7 +360,7 @@ def refuse_replica(request: FetchRequest) -> FetchResponse:
             [
                 PartitionData(
                     wanted.partition,
-                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    code,
                     -1,
                     aborted_transactions=None,
                     records=NO_RECORDS,

@@ -1,31 +1,59 @@
 """CreatePartitions, v0-3: topics get more partitions, never fewer.
 
 `count` is how many there shall be in all. Without assignments the brokers take turns; with them
-there is one list of brokers for each new partition. Not done: throttling (v3).
+there is one list of brokers for each new partition. A quota of changes counts the new partitions;
+versions before 3 do not know its error.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headrace.controller import topics
 from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import create_partitions as messages
 from headrace.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.quotas import admission
+from headrace.serving.rights import TOPIC, may
+
+FIRST_VERSION_WITH_QUOTAS = 3  # KIP-599
 
 
 def handle(
     controller: Controller, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse | Parked:
-    decision = topics.create_partitions(controller.image, request)
+    denied = _take_out_denied(controller, request, call)
+    decision = topics.create_partitions(
+        controller.image, request, admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
+    )
+    decision.response.results += denied
     if request.timeout_ms <= 0:
         return _not_begun(decision.response)
     return controller.commit(
         decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
     )
+
+
+def _take_out_denied(
+    controller: Controller, request: CreatePartitionsRequest, call: Call
+) -> list[CreatePartitionsTopicResult]:
+    """Topics that the client may not alter leave the request, for refusals in the answer."""
+    times = Counter(topic.name for topic in request.topics)
+    denied = {
+        name
+        for name, count in times.items()
+        if count == 1 and not may(controller, call, Operation.ALTER, TOPIC, name)
+    }
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [CreatePartitionsTopicResult(name, code, None) for name in times if name in denied]
 
 
 def _not_begun(response: CreatePartitionsResponse) -> CreatePartitionsResponse:

@@ -2,12 +2,17 @@
 
 `validate_only` decides everything and writes nothing. v5 answers partitions, replicas and the
 settings of the new topic (KIP-525). v7 answers the topic's id. The answer leaves when the topics
-are committed and this node's broker has them. Not done: policies, throttling.
+are committed and this node's broker has them. A quota of
+changes counts the new partitions; versions before 6 do not know its error. Not done: policies.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headrace.controller.controller import Controller
+from headrace.metadata.topic_names import METADATA_TOPIC
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import create_topics as messages
 from headrace.protocol.messages.create_topics import (
@@ -16,7 +21,10 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.quotas import admission
+from headrace.serving.rights import TOPIC, may, may_on_cluster
 
+FIRST_VERSION_WITH_QUOTAS = 6  # KIP-599
 # As Apache's controller does: a request without time left is not begun.
 TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -26,11 +34,48 @@ def handle(
 ) -> CreateTopicsResponse | Parked:
     if request.timeout_ms <= 0:
         return _refused(request, TIMED_OUT)
+    denied = _take_out_denied(controller, request, call)
     try:
-        response = controller.create_topics(request, call.now)
+        response = controller.create_topics(
+            request, call.now, admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
+        )
     except KafkaError as refusal:
-        return _refused(request, refusal)
+        refused = _refused(request, refusal)
+        refused.topics += denied
+        return refused
+    if controller.authorizer is not None:
+        _hide_settings(controller, response, call)
+    response.topics += denied
     return controller.answer(response, call.now, timeout_ms=request.timeout_ms, late=_late)
+
+
+def _take_out_denied(
+    controller: Controller, request: CreateTopicsRequest, call: Call
+) -> list[CreatableTopicResult]:
+    """Topics that the client may not create leave the request, for refusals in the answer."""
+    if may_on_cluster(controller, call, Operation.CREATE, quietly=True):
+        return []
+    times = Counter(topic.name for topic in request.topics)
+    denied = {
+        name
+        for name, count in times.items()
+        if count == 1
+        and name != METADATA_TOPIC
+        and not may(controller, call, Operation.CREATE, TOPIC, name)
+    }
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [_failed(name, code, "Authorization failed.") for name in times if name in denied]
+
+
+def _hide_settings(controller: Controller, response: CreateTopicsResponse, call: Call) -> None:
+    """Of a new topic only its name and id, to who may not see settings (KIP-525)."""
+    for topic in response.topics:
+        shown = may(controller, call, Operation.DESCRIBE_CONFIGS, TOPIC, topic.name, quietly=True)
+        if not topic.error_code and not shown:
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
 
 
 def _refused(request: CreateTopicsRequest, refusal: KafkaError) -> CreateTopicsResponse:

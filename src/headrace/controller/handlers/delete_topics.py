@@ -1,30 +1,104 @@
 """DeleteTopics, v1-6: topics go, each answered on its own.
 
 v6 takes topic ids too. The answer leaves when the deletion is committed; the files of the
-partitions are removed later. `delete.topic.enable=false` refuses all. Not done: throttling.
+partitions are removed later. `delete.topic.enable=false` refuses all. A quota of
+changes counts the partitions; versions before 5 do not know its error.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headrace.controller import topics
 from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_topics as messages
-from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headrace.protocol.primitives import ZERO_ID
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.quotas import admission
+from headrace.serving.rights import REFUSAL_OF, TOPIC, may, may_on_cluster
+
+FIRST_VERSION_WITH_IDS = 6
+FIRST_VERSION_WITH_QUOTAS = 5  # KIP-599
 
 
 def handle(
     controller: Controller, request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse | Parked:
+    denied = _take_out_denied(controller, request, call)
     decision = topics.delete_topics(
-        controller.image, request, call.version, controller.settings.topic_rules
+        controller.image,
+        request,
+        call.version,
+        controller.settings.topic_rules,
+        admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS),
     )
+    decision.response.responses += denied
     if request.timeout_ms <= 0:
         return _not_begun(decision.response)
     return controller.commit(
         decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
     )
+
+
+def _take_out_denied(
+    controller: Controller, request: DeleteTopicsRequest, call: Call
+) -> list[DeletableTopicResult]:
+    """Topics that the client may not delete leave the request, for refusals in the answer.
+
+    Who may not describe a topic does not learn whether it is there, nor which name an id has.
+    """
+    if (
+        controller.authorizer is None
+        or not controller.settings.topic_rules.delete_topic_enable
+        or may_on_cluster(controller, call, Operation.DELETE, quietly=True)
+    ):
+        return []
+    denied: list[DeletableTopicResult] = []
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
+    asked = request.topics if by_id else [DeleteTopicState(name) for name in request.topic_names]
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    kept: list[DeleteTopicState] = []
+    for topic in asked:
+        clear = times[topic.name, topic.topic_id] == 1 and (
+            (topic.name is None) != (topic.topic_id == ZERO_ID)
+        )
+        refusal = _refusal(controller, topic, call) if clear else None
+        if refusal is None:
+            kept.append(topic)
+        else:
+            denied.append(refusal)
+    if by_id:
+        request.topics = kept
+    else:
+        request.topic_names = [topic.name for topic in kept if topic.name is not None]
+    return denied
+
+
+def _refusal(
+    controller: Controller, topic: DeleteTopicState, call: Call
+) -> DeletableTopicResult | None:
+    """None: it may be deleted, or is not there and the client may know that."""
+    image, name = controller.image, topic.name
+    there = name in image.topics
+    if name is None:
+        found = image.topics_by_id.get(topic.topic_id)
+        if found is None:
+            return None
+        name, there = found.name, True
+    visible = may(controller, call, Operation.DESCRIBE, TOPIC, name)
+    if visible and (not there or may(controller, call, Operation.DELETE, TOPIC, name)):
+        return None
+    shown = name if visible or topic.name is not None else None
+    code = REFUSAL_OF[TOPIC]
+    return DeletableTopicResult(shown, topic.topic_id, code, code.description)
 
 
 def _not_begun(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
