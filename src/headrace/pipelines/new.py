@@ -1,0 +1,133 @@
+"""`headrace pipeline new`: a small project with one pipeline and a test that runs it.
+
+The test starts a broker in its own process and a Spark on this machine; nothing else is needed.
+Knows no Spark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+from headrace.pipelines.declaration import NAME
+from headrace.pipelines.failure import PipelineError
+
+PIPELINE = '''"""$title: events become a number per hour."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, count, sum, window
+
+from headrace.pipelines import Table, Topic, pipeline
+
+
+class Event(BaseModel):
+    id: int
+    time: datetime
+    amount: int
+
+
+EVENTS = Topic("$name-events", schema=Event, event_time="time", late="10 minutes")
+
+
+@pipeline(source=EVENTS, sink=Table("$name", mode="upsert", key="hour"))
+def $function(events: DataFrame) -> DataFrame:
+    hours = events.groupBy(window("time", "1 hour"))
+    totals = hours.agg(count("*").alias("events"), sum("amount").alias("amount"))
+    return totals.select(col("window.start").alias("hour"), "events", "amount")
+'''
+
+TEST = '''"""The pipeline on a real broker and a real Spark, against plain Python."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from $module import $function
+from headrace.client import Connection, Producer
+from headrace.client.topics import Topics
+from headrace.pipelines import session
+from headrace.pipelines.running import Runner
+from headrace.testing import Broker
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_$function(headrace_broker: Broker, tmp_path: Path) -> None:
+    connection = Connection({"bootstrap.servers": headrace_broker.bootstrap})
+    Topics(connection).create("$name-events", settings={"retention.ms": "-1"})
+    expected: Counter[datetime] = Counter()
+    with Producer(connection) as producer:
+        for n in range(100):
+            time = BEGAN + timedelta(minutes=3 * n)
+            value = json.dumps({"id": n, "time": time.isoformat(), "amount": n % 7})
+            milliseconds = int(time.timestamp() * 1000)
+            producer.send("$name-events", value.encode(), timestamp_ms=milliseconds)
+            expected[time.replace(minute=0)] += n % 7
+
+    master = "local[2]"
+    Runner(
+        pipeline=$function,
+        connection=connection,
+        data=tmp_path,
+        say=lambda line: None,
+        note=lambda line: None,
+        master=master,
+    ).stream(once=True)
+
+    spark = session.start("test", master=master, given={})
+    rows = spark.read.format("delta").load(str(tmp_path / "tables" / "$name")).collect()
+    assert {row.hour.astimezone(UTC): row.amount for row in rows} == expected
+    spark.stop()
+'''
+
+README = """# $title
+
+`$module.py` turns the topic `$name-events` into the table `$name`: events and their amount by hour.
+
+```sh
+pip install -r requirements.txt
+python -m pytest                                  # a broker and a Spark of its own
+headrace start                                    # in another terminal
+headrace topics create $name-events
+echo '{"id": 1, "time": "2026-01-01T10:00:00Z", "amount": 5}' | headrace produce $name-events
+headrace pipeline run $module.py:$name --once
+headrace lake show $name
+```
+"""
+
+REQUIREMENTS = "headrace[spark,app]\npytest\n"
+IGNORED = "headrace-pipelines/\nheadrace-data/\n__pycache__/\n"
+
+
+def write_project(name: str, below: Path) -> list[Path]:
+    """The files of a new project in a new folder of that name; nothing there is overwritten."""
+    if not NAME.fullmatch(name) or not name[0].isalpha():
+        raise PipelineError(f"{name!r} is no name of a pipeline: a letter, then a-z, 0-9, - and _.")
+    folder = below / name
+    function = name.replace("-", "_").lower()
+    shown = name.replace("-", " ").replace("_", " ").capitalize()
+    words = {"name": name, "function": function, "module": f"{function}_pipeline", "title": shown}
+    files = {
+        f"{function}_pipeline.py": PIPELINE,
+        f"test_{function}.py": TEST,
+        "README.md": README,
+        "requirements.txt": REQUIREMENTS,
+        ".gitignore": IGNORED,
+    }
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise PipelineError(f"{folder} is there already.") from None
+    made = []
+    for file, text in files.items():
+        (folder / file).write_text(Template(text).substitute(words), "utf-8")
+        made.append(folder / file)
+    return made
