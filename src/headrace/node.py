@@ -8,11 +8,12 @@ calls the `timers`. Whatever a reply promises is written before `end_turn` retur
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from headrace.broker.audit import AUDITED, AuditTrail
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.broker.identity import read_identity, write_identity
@@ -32,6 +33,12 @@ from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.controller.topics import EffectiveConfig, TopicRules
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
+from headrace.metadata.config_definitions.authorizer import (
+    OPEN_IF_NO_ENTRY,
+    SUPER_USERS,
+    open_if_no_entry,
+    super_users,
+)
 from headrace.metadata.config_validation import validate_topic_configs
 from headrace.metadata.image import Endpoint as AdvertisedEndpoint
 from headrace.metadata.image import MetadataImage
@@ -43,8 +50,11 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from headrace.serving.api import Api, Parked
+from headrace.serving.auditing import Auditor, audited, denials_to
+from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
+from headrace.serving.quotas import quotas_of
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.unwritten import Unwritten
 
@@ -54,6 +64,7 @@ Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 
 # How late a session or a rebalance may be ended; costs microseconds while nothing is due.
 COORDINATORS_LOOK_MS = 100
+AUDIT_MS = 100
 # Answered on a controller's own listener only, and there is none yet.
 NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
 
@@ -66,6 +77,8 @@ class NodeSettings:
     given: Mapping[str, str]  # those that were set, as text
     endpoints: dict[str, Endpoint]  # what clients of each listener are told
     controller_endpoint: VoterEndpoint
+    protocols: Mapping[str, int] = field(default_factory=dict)  # by listener; Kafka's numbers
+    first_users: Sequence[Any] = ()  # records of users that a cluster without any gets
 
 
 class ControllerAtHand:
@@ -133,9 +146,13 @@ class Node:
         space: Callable[[], tuple[int, int]],
         open_files: int,
         stopwatch: Callable[[], int] | None = None,
+        request_clock: Callable[[], int] | None = None,
         compaction: Runner | None = None,
     ) -> None:
-        """`compaction` None: no log is compacted, as with `log.cleaner.enable=false`."""
+        """`compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
+
+        `request_clock` counts nanoseconds for the quota of request time; None: it is not held.
+        """
         self.disk = disk
         self.settings = settings
         self.now = now  # both clocks; the loop sets them once per turn
@@ -148,6 +165,8 @@ class Node:
         self._flushes: list[Any] = []
         self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
         self._randomness = randomness
+        self.auditor = Auditor(now, enabled=settings.values["headrace.audit"] != "off")
+        self.quotas = quotas_of(settings.values, now, request_clock)
         self.partitions = Partitions(
             disk,
             settings.folder,
@@ -159,9 +178,15 @@ class Node:
             open_files=open_files,
             space=space,
         )
+        self.authorizer = self._authorizer()
+        if self.authorizer is not None:
+            self.authorizer.on_denied = denials_to(self.auditor)
         self.controller = self._open_controller()
         self.broker = self._open_broker()
         self.controller.on_committed.append(self.broker.image_changed)
+        self.controller.on_committed.append(self._limit_clients)
+        to_topic = settings.values["headrace.audit"] == "topic"
+        self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
         routes = [
             Route(api, version, self.controller if api.owner == "controller" else self.broker)
@@ -182,6 +207,11 @@ class Node:
         """Everything this start has written to the metadata log is committed."""
         return self.controller.committed_image.offset >= self._joined_at
 
+    @property
+    def directory_id(self) -> bytes:
+        """Random, made with the data folder; no client is told before it has logged in."""
+        return self._identity.directory_id
+
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
         values = self.settings.values
         yield values["log.retention.check.interval.ms"], self._apply_retention
@@ -189,6 +219,7 @@ class Node:
         yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
         yield 1_000, self._every_second
         yield COORDINATORS_LOOK_MS, self.broker.coordinators_tick
+        yield AUDIT_MS, self.audit.write
 
     def end_turn(self) -> bool:
         """Before replies leave. False: the disk refused what some of them promise."""
@@ -215,6 +246,7 @@ class Node:
         """Leave the cluster, then close the logs; `stopped` says when it is done."""
         if self.cleaner is not None:
             self.cleaner.stop()
+        self.audit.write()
         self.controller.stop(self.now)
         last = self.controller.image.offset
 
@@ -230,7 +262,25 @@ class Node:
 
     def _apis(self) -> list[Api]:
         apis = (*BROKER_HANDLERS, *CONTROLLER_HANDLERS)
-        return [api for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
+        return [self._audited(api) for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
+
+    def _audited(self, api: Api) -> Api:
+        details = AUDITED.get(api.messages.API_KEY)
+        return api if details is None else audited(api, self.auditor, details)
+
+    def _limit_clients(self, image: MetadataImage) -> None:
+        """Where nobody is limited, nobody is measured."""
+        self.dispatch.quotas = self.quotas if self.quotas.follow(image.client_quotas) else None
+
+    def _authorizer(self) -> Authorizer | None:
+        """The broker gives it the entries of each committed image; both roles ask it."""
+        if not self.settings.values["authorizer.class.name"]:
+            return None
+        given = self.settings.given
+        return Authorizer(
+            super_users(given.get(SUPER_USERS, "")),
+            open_if_no_entry=open_if_no_entry(given.get(OPEN_IF_NO_ENTRY, "false")),
+        )
 
     def _open_controller(self) -> Controller:
         settings = self.settings
@@ -262,6 +312,7 @@ class Node:
             new_id=lambda: uuids.random_id(self._randomness(16)),
             wants_flush=self._flushes,
             wake=self.purgatory.wake,
+            authorizer=self.authorizer,
         )
 
     def _controller_settings(self) -> ControllerSettings:
@@ -308,6 +359,7 @@ class Node:
             image=MetadataImage(cluster_id=self._identity.cluster_id),
             controller=ControllerAtHand(self.controller, settings.node_id),
             flushes=self._flushes,
+            authorizer=self.authorizer,
         )
         broker.served = sorted(
             (
@@ -339,7 +391,9 @@ class Node:
             incarnation_id=uuids.random_id(self._randomness(16)),
             controller_incarnation_id=uuids.random_id(self._randomness(16)),
             endpoints=tuple(
-                AdvertisedEndpoint(name, endpoint.host, endpoint.port)
+                AdvertisedEndpoint(
+                    name, endpoint.host, endpoint.port, settings.protocols.get(name, 0)
+                )
                 for name, endpoint in settings.endpoints.items()
             ),
             controller_endpoints=(
@@ -354,6 +408,8 @@ class Node:
         )
         bootstrap = read_bootstrap(self.disk, settings.folder)
         self.controller.start(membership, bootstrap, self.now)
+        if not self.controller.image.scram_credentials:
+            self.controller.append(settings.first_users, self.now)
         self._joined_at = self.controller.image.offset
         self.end_turn()
 

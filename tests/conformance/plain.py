@@ -31,6 +31,8 @@ NAMES = (
     "resource_name",
     "log_dir",
     "group_id",
+    "user",
+    "mechanism",
 )
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # ids of group members end with one
 TEXTS = {"error_message", "documentation", "batch_index_error_message"}

@@ -40,8 +40,10 @@ ClientConfig = Annotated[
     Path | None,
     typer.Option(
         "--client-config",
+        envvar="HEADRACE_CLIENT_CONFIG",
         metavar="FILE",
-        help="A file of such settings, one key=value per line.",
+        help="A file of such settings, one key=value per line; the Java names of stores and "
+        "logins do too.",
         rich_help_panel=CLUSTER_PANEL,
     ),
 ]

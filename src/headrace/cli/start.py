@@ -58,6 +58,17 @@ def start(
             "for a password.",
         ),
     ] = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Encrypt and ask for passwords, with what `headrace security init` made.",
+        ),
+    ] = False,
+    security: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="The folder that it was written to."),
+    ] = Path("headrace-security"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
     ] = False,
@@ -82,6 +93,7 @@ def start(
             listen=listen,
             metrics=metrics,
             insecure=insecure,
+            secure=security if secure else None,
         )
         server_main.run(settings, show)
     except (CannotStart, DiskFailed) as refusal:

@@ -2,7 +2,8 @@
 
 Strongest first: `-X key=value`, `--bootstrap` or HEADRACE_BOOTSTRAP, the client-config file,
 localhost:9092. The file has one `key=value` per line, `#` begins a comment.
-Not done: the Java client's own names for key stores; librdkafka refuses what it does not know.
+The Java client's names for stores and logins are understood too (`java_names.py`); what librdkafka
+does not know it refuses. For programs HEADRACE_CLIENT_CONFIG names the file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -28,6 +30,7 @@ from headrace.client.errors import (
     kafka_error,
     unreachable,
 )
+from headrace.client.java_names import as_librdkafka
 
 _Client = TypeVar("_Client", AdminClient, Producer, Consumer)
 
@@ -43,6 +46,8 @@ LOG = logging.getLogger("headrace.client.librdkafka")
 
 # Where a program's clients look if it does not say where.
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
+# And a file with the settings of a secured cluster: certificates, user and password.
+CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
 
 # What librdkafka takes as a setting; functions are callbacks such as `stats_cb` and `oauth_cb`.
 Setting = str | int | float | bool | Callable[..., Any]
@@ -91,14 +96,24 @@ def connected(given: str | Connection | None, settings: Mapping[str, Setting] | 
     if isinstance(given, Connection):
         at = replace(given, settings=dict(given.settings), callbacks=dict(given.callbacks))
     else:
-        named = given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-        at = Connection({"bootstrap.servers": named})
+        at = Connection(_from_environment())
+        named = given or os.environ.get(BOOTSTRAP_VARIABLE)
+        if named:
+            at.settings["bootstrap.servers"] = named
     for name, value in (settings or {}).items():
         if callable(value):
             at.callbacks[name] = value
         else:
             at.settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return at
+
+
+def _from_environment() -> dict[str, str]:
+    settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+    named = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    if named:
+        settings.update(read_config_file(Path(named)))
+    return settings
 
 
 def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
@@ -149,7 +164,7 @@ def read_config_file(path: Path) -> dict[str, str]:
         if not equals or not key.strip():
             raise ClientError(f"Line {number} of {path} is not of the form key=value.")
         found[key.strip()] = value.strip()
-    return found
+    return as_librdkafka(found)
 
 
 def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None) -> ClusterMetadata:
@@ -170,8 +185,25 @@ def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None)
             error = kafka_error(failure)
             if error.code() not in NOBODY_ANSWERS:
                 raise explain(error, at.bootstrap, topic=topic) from failure
+            if _is_secured(at):
+                _require_entrance(at)  # librdkafka tries for ever and does not say why
             if left <= PATIENCE_WHEN_REFUSED_S or _all_refuse(at.bootstrap):
                 raise unreachable(at.bootstrap) from failure
+
+
+def _is_secured(at: Connection) -> bool:
+    return at.settings.get("security.protocol", "plaintext").lower() != "plaintext"
+
+
+def _require_entrance(at: Connection) -> None:
+    """Raises what a broker that can be reached says against our certificate or password."""
+    from headrace.client.wire import Wire  # it makes use of this module
+
+    for address in addresses(at.bootstrap):
+        with suppress(OSError):
+            socket.create_connection(address, timeout=1).close()
+            with Wire(at, address):
+                return
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:

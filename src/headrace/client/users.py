@@ -42,7 +42,7 @@ class Users:
         reach(self._admin, connection)  # somebody who is not there is told of at once
 
     def all(self) -> list[User]:
-        future = self._admin.describe_user_scram_credentials(
+        future: Any = self._admin.describe_user_scram_credentials(
             request_timeout=self.connection.timeout_s
         )
         try:

@@ -35,11 +35,13 @@ from headrace.serving.authentication.scram import (
 LONGEST_NAME = 1024
 LONGEST_SALT = 1024
 
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+
 
 def alter(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Decision[AlterUserScramCredentialsResponse]:
-    changes = [*request.deletions, *request.upsertions]
+    changes: list[Change] = [*request.deletions, *request.upsertions]
     times = Counter(change.name for change in changes)
     records: list[Any] = []
     results: dict[str, AlterUserScramCredentialsResult] = {}
@@ -58,9 +60,7 @@ def alter(
     return Decision(records, AlterUserScramCredentialsResponse(0, list(results.values())))
 
 
-def _record(
-    image: MetadataImage, change: ScramCredentialDeletion | ScramCredentialUpsertion
-) -> Any:
+def _record(image: MetadataImage, change: Change) -> Any:
     if not change.name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "A user needs a name.")
     if change.mechanism not in MECHANISMS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace.metadata.config_definitions import (
@@ -19,6 +20,7 @@ from headrace.metadata.config_definitions import (
     REPLICATION_RATES,
     TOPIC_SETTINGS,
 )
+from headrace.metadata.config_definitions.authorizer import OF_THE_AUTHORIZER
 from headrace.metadata.config_definitions.definition import (
     BadValue,
     Change,
@@ -30,6 +32,7 @@ from headrace.metadata.config_definitions.group import (
     LONGEST_METRICS_INTERVAL_MS,
     SHORTEST_METRICS_INTERVAL_MS,
 )
+from headrace.metadata.config_definitions.security import OF_LISTENERS, OF_MECHANISMS
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 # Apache lets a running pool grow to twice its size and shrink to half of it, no further at once.
@@ -43,11 +46,9 @@ _THREAD_COUNTS = frozenset(
         "num.replica.fetchers",
     }
 )
-# Kafka's own authorizer reads these; to Kafka's table of settings they are unknown.
-_OF_KAFKAS_AUTHORIZER = dict.fromkeys(
-    ("super.users", "allow.everyone.if.no.acl.found"), "authorization"
-)
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
+_MECHANISMS = ("plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer.")
+_LIMITS_OF_LISTENERS = frozenset({"max.connections", "max.connection.creation.rate"})
 
 
 def _invalid(sentence: str) -> KafkaError:
@@ -67,10 +68,23 @@ def is_refused(definition: Definition, value: Any) -> bool:
 
 
 def not_supported_by_name(name: str) -> str | None:
-    """What a setting asks for that is in no table: those of single listeners and of plug-ins."""
-    if _LISTENER_PREFIX.match(name):
-        return "settings of single listeners"
-    return _OF_KAFKAS_AUTHORIZER.get(name)
+    """What a setting asks for that is in no table: those of single listeners."""
+    prefix = _LISTENER_PREFIX.match(name)
+    if prefix is None or listener_definition(name) is not None:
+        return None
+    return f"{name[prefix.end() :]} of single listeners"
+
+
+def listener_definition(name: str) -> Definition | None:
+    """Of a setting that is given for one listener, or for one mechanism of it."""
+    prefix = _LISTENER_PREFIX.match(name)
+    rest = name if prefix is None else name[prefix.end() :]
+    for mechanism in _MECHANISMS:
+        if rest.startswith(mechanism) and rest.removeprefix(mechanism) in OF_MECHANISMS:
+            return replace(BROKER_SETTINGS[rest.removeprefix(mechanism)], name=name)
+    if prefix is None or rest not in OF_LISTENERS | _LIMITS_OF_LISTENERS:
+        return None
+    return replace(BROKER_SETTINGS[rest], name=name)
 
 
 def validate_topic_config(name: str, value: str) -> Any:
@@ -196,7 +210,12 @@ def validate_broker_configs(
     Unknown names are stored, as Apache does: they may be another release's or a plug-in's.
     """
     known = {name: found for name in settings if (found := dynamic_definition(name)) is not None}
-    fixed = sorted(name for name, found in known.items() if found.change is Change.RESTART)
+    fixed = sorted(
+        name
+        for name in settings
+        if name in OF_THE_AUTHORIZER
+        or (name in known and known[name].change is Change.RESTART)
+    )
     if fixed:
         raise _bad_request(f"Only a restart changes {', '.join(fixed)}.")
     for name in settings:
@@ -216,7 +235,9 @@ def validate_broker_configs(
 
 
 def dynamic_definition(name: str) -> Definition | None:
-    return BROKER_SETTINGS.get(name) or REPLICATION_RATES.get(name)
+    return (
+        BROKER_SETTINGS.get(name) or REPLICATION_RATES.get(name) or listener_definition(name)
+    )
 
 
 def _broker_value(definition: Definition, text: str) -> Any:

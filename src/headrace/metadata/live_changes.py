@@ -17,6 +17,7 @@ from headrace.metadata.config_definitions import (
     TOPIC_SETTINGS,
 )
 from headrace.metadata.config_definitions.definition import Change, Definition, Standing
+from headrace.metadata.config_definitions.security import OF_LISTENERS
 
 
 class Effect(Enum):
@@ -24,6 +25,7 @@ class Effect(Enum):
     ACKNOWLEDGEMENT = "partition leaders compare the in-sync replicas with the new number"
     ALL_TOPICS = "as for a topic, for every topic that does not set it itself"
     CONNECTION_LIMITS = "give the listeners new limits"
+    SECURITY = "give the listeners new certificates and logins"
     NEXT_USE = "it is read anew whenever it is needed"
     NOTHING = "it is shown, and does nothing"
 
@@ -41,8 +43,11 @@ _INHERITED = {
 }
 
 _OF_BROKERS: dict[str, Effect] = {
+    **dict.fromkeys(OF_LISTENERS, Effect.SECURITY),
     "max.connections": Effect.CONNECTION_LIMITS,
     "max.connections.per.ip": Effect.CONNECTION_LIMITS,
+    "max.connections.per.ip.overrides": Effect.CONNECTION_LIMITS,
+    "max.connection.creation.rate": Effect.CONNECTION_LIMITS,
     # A log's idea of a producer that is gone is part of its settings.
     "producer.id.expiration.ms": Effect.ALL_TOPICS,
     "transaction.partition.verification.enable": Effect.NEXT_USE,

@@ -1,8 +1,8 @@
 """Listeners as Kafka writes them, `NAME://HOST:PORT`, and which of them this node opens.
 
-Listeners between controllers are read and not opened yet. A listener that is not PLAINTEXT is
-refused: nothing here can encrypt or authenticate. Host names are not looked up; only `localhost`
-and addresses of the loopback network count as this machine's own.
+Listeners between controllers are read and not opened yet. What a listener with TLS or SASL asks of
+its clients is in `security.py`. Host names are not looked up; only `localhost` and addresses of the
+loopback network count as this machine's own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Listener(NamedTuple):
     name: str
     host: str
     port: int
+    protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
         return f"{bracketed(self.host)}:{self.port}"
@@ -63,24 +64,36 @@ def split_listeners(
     """The listeners for clients, and those for controllers."""
     everyone = parse_listeners("listeners", values["listeners"])
     for_controllers = {name.upper() for name in values["controller.listener.names"]}
-    protocols = _protocols(values["listener.security.protocol.map"])
+    # A listener that is named after a protocol has it, whatever the map leaves out.
+    protocols = {name: name for name in SECURITY_PROTOCOLS} | _protocols(
+        values["listener.security.protocol.map"]
+    )
+    nameless = sorted(everyone.keys() - protocols.keys() - for_controllers)
+    if nameless:
+        raise BadValue(
+            f"The listener {nameless[0]} has no security protocol: add {nameless[0]}:PROTOCOL to "
+            f"listener.security.protocol.map, with one of {', '.join(SECURITY_PROTOCOLS)}."
+        )
+    everyone = {
+        name: found._replace(protocol=protocols.get(name, "PLAINTEXT"))
+        for name, found in everyone.items()
+    }
     clients = tuple(found for name, found in everyone.items() if name not in for_controllers)
-    for listener in clients:
-        # A map that does not name a listener is understood as Kafka's default one.
-        default = listener.name if listener.name in SECURITY_PROTOCOLS else "PLAINTEXT"
-        protocol = protocols.get(listener.name, default)
-        if protocol != "PLAINTEXT":
-            raise BadValue(
-                f"The listener {listener.name} uses {protocol}, and Headrace does not support "
-                "encryption or authentication yet: only PLAINTEXT."
-            )
     if not clients:
         raise BadValue("listeners has no entry for clients, only for controllers.")
-    between_brokers = values["inter.broker.listener.name"]
-    if between_brokers and between_brokers.upper() not in {found.name for found in clients}:
-        raise BadValue(f"inter.broker.listener.name={between_brokers} is not in listeners.")
+    _require_between_brokers(values, {found.name for found in clients})
     controllers = tuple(found for name, found in everyone.items() if name in for_controllers)
     return clients, controllers
+
+
+def _require_between_brokers(values: Mapping[str, Any], names: set[str]) -> None:
+    """No other broker can come yet; but what is said of their listener must make sense."""
+    named = values["inter.broker.listener.name"]
+    if named and named.upper() not in names:
+        raise BadValue(f"inter.broker.listener.name={named} is not in listeners.")
+    protocol = values["security.inter.broker.protocol"]
+    if not named and protocol != "PLAINTEXT" and protocol not in names:
+        raise BadValue(f"security.inter.broker.protocol={protocol} is not in listeners.")
 
 
 def _protocols(text: str) -> dict[str, str]:

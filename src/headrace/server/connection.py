@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import socket
+from collections.abc import Callable
 
 from headrace.environment import Buffer, FileSlice
 from headrace.serving.session import Piece, Session
@@ -37,6 +38,7 @@ class Connection:
         "interest",
         "blocked",
         "active_at_ms",
+        "receive_into",
     )
 
     def __init__(self, sock: socket.socket, session: Session, address: str, now_ms: int) -> None:
@@ -52,6 +54,25 @@ class Connection:
         self.interest = 0  # what the poller watches
         self.blocked = False  # the socket's buffer is full
         self.active_at_ms = now_ms
+        self.receive_into: Callable[[memoryview], int] = sock.recv_into
+
+    @property
+    def is_shaken(self) -> bool:
+        """Whatever encrypts this connection is agreed upon; here there is nothing to agree upon."""
+        return True
+
+    @property
+    def has_received(self) -> bool:
+        """Bytes may be there to be read that the poller does not know of."""
+        return False
+
+    @property
+    def has_unsent(self) -> bool:
+        """Bytes that are no part of a reply wait until the socket takes them."""
+        return False
+
+    def close(self) -> None:
+        self.socket.close()
 
     def begin_big(self, memory: mmap.mmap | bytearray, size: int, start: memoryview) -> None:
         """A large frame of `size` has begun with `start`; the rest is received into `memory`."""

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.contract.delay_topics import REGISTRY
@@ -35,9 +35,16 @@ LAST_WAIT_MS = 5_000
 
 
 class DelayProcess:
-    def __init__(self, loop: Loop, command: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        command: Callable[[], list[str]],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is added to the node's own: what no command line must show."""
         self._loop = loop
         self._command = command
+        self._environment = environment
         self._wanted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -67,7 +74,10 @@ class DelayProcess:
         with theirs:
             # A session of its own: Ctrl-C in a terminal is for the node alone.
             self._process = subprocess.Popen(
-                self._command(), stdin=theirs.fileno(), start_new_session=True
+                self._command(),
+                stdin=theirs.fileno(),
+                start_new_session=True,
+                env=None if self._environment is None else {**os.environ, **self._environment},
             )
         self._socket = ours
         self._started_ms = self._loop.now.monotonic_ms

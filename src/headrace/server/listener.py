@@ -1,7 +1,8 @@
 """Where clients knock: listening sockets, and how many may come in.
 
-Bounds: connections in all and per address. Who comes beyond them is closed at once and logged.
-When the process has no descriptor left, accepting pauses instead of spinning.
+Bounds are in `connection_limits.py`. Who comes beyond a number is closed at once and logged; a
+listener that lets too many in per second rests, and an address that comes too often is closed a
+little later. When the process has no descriptor left, accepting pauses instead of spinning.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.server.connection import Connection
+from headrace.server.connection_limits import Doorkeeper, Limits
 from headrace.server.loop import Loop
+from headrace.server.newcomers import Newcomers, has_arrived
+from headrace.serving.api import Parked
 from headrace.serving.session import Session
+
+if TYPE_CHECKING:
+    from headrace.server.security import Security
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +36,10 @@ SEND_BUFFER_ON_LOOPBACK = 256 * 1024
 # this one and 1.33 with Kafka's default of 100 KiB, which hands them over in three pieces.
 RECEIVE_BUFFER_ON_LOOPBACK = 1024 * 1024
 CHOOSE = -1
-
-
-@dataclass(slots=True, frozen=True)
-class Limits:
-    connections: int
-    connections_per_address: int
-    idle_ms: int
+# Who is turned away may come back at once, a thousand times a second; the log need not follow.
+MOST_LINES_PER_SECOND = 20
+# Sockets that are closed later, because their address comes too often; beyond it they are at once.
+MOST_CLOSED_LATER = 1_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,28 +83,48 @@ class Door:
     """Lets clients in through all listeners, within the limits."""
 
     def __init__(
-        self, loop: Loop, listeners: list[Listener], limits: Limits, buffers: Buffers
+        self,
+        loop: Loop,
+        listeners: list[Listener],
+        limits: Limits,
+        buffers: Buffers,
+        security: Security | None = None,
     ) -> None:
         self.loop = loop
         self.listeners = listeners
-        self.limits = limits
+        self.keeper = Doorkeeper(limits)
         self.buffers = buffers
         self.accepted = 0
-        self._per_address: Counter[str] = Counter()
+        self.turned_away = 0
         self._paused: list[Listener] = []
+        self._resting: set[Listener] = set()
+        self._closed_later = 0
+        self._lines = 0  # of this second
+        self._unsaid = 0
+        self.security = security  # None: no listener asks for TLS or a login
+        self.newcomers = Newcomers(loop)
         loop.on_close = self._left
 
     def open(self) -> None:
         now_ms = self.loop.now.monotonic_ms
+        if self.security is not None:
+            self.newcomers.watch()
         for listener in self.listeners:
             self._watch(listener)
-        self.loop.timers.every(LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS, self._resume, now_ms)
-        check_ms = max(100, min(30_000, self.limits.idle_ms // 10))
-        self.loop.timers.every(check_ms, lambda: self.loop.close_idle(self.limits.idle_ms), now_ms)
+        self.loop.timers.every(LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS, self._every_second, now_ms)
+        check_ms = max(100, min(30_000, self.keeper.limits.idle_ms // 10))
+        self.loop.timers.every(
+            check_ms, lambda: self.loop.close_idle(self.keeper.limits.idle_ms), now_ms
+        )
+
+    def open_also(self, listener: Listener) -> None:
+        """One more, while others are open."""
+        self.listeners.append(listener)
+        self._watch(listener)
 
     def change_limits(self, limits: Limits) -> None:
         """From now on; who is in stays in."""
-        self.limits = limits
+        self.keeper.change(limits)
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -109,6 +134,12 @@ class Door:
 
     def _watch(self, listener: Listener) -> None:
         self.loop.call_when_readable(listener.socket, lambda: self._accept(listener))
+
+    def _every_second(self) -> None:
+        self._resume()
+        if self._unsaid:
+            log.warning("turned away %d more connections", self._unsaid)
+        self._lines = self._unsaid = 0
 
     def _resume(self) -> None:
         paused, self._paused = self._paused, []
@@ -130,35 +161,88 @@ class Door:
                     return
                 continue  # the client left before it was let in
             self._let_in(listener, sock, address)
+            if listener in self._resting:
+                return
 
     def _let_in(self, listener: Listener, sock: socket.socket, address: tuple[str, int]) -> None:
         host, port = address[:2]
-        if len(self.loop.connections) >= self.limits.connections:
-            self._turn_away(sock, host, f"all {self.limits.connections} connections are taken")
+        now_ms = self.loop.now.monotonic_ms
+        why = self.keeper.refusal(listener.name, host)
+        if why is not None:
+            self._turn_away(sock, host, why)
             return
-        if self._per_address[host] >= self.limits.connections_per_address:
-            most = self.limits.connections_per_address
-            self._turn_away(sock, host, f"it has {most} connections already")
+        wait_ms = self.keeper.address_wait_ms(host, now_ms)
+        if wait_ms:
+            self._close_later(sock, host, wait_ms)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffers.apply(sock, host)
-        self._per_address[host] += 1
+        rest_ms = self.keeper.entered(listener.name, host, now_ms)
+        if rest_ms:
+            self._rest(listener, rest_ms)
         self.accepted += 1
         session = Session(host, listener.name)
-        connection = Connection(sock, session, f"{host}:{port}", self.loop.now.monotonic_ms)
+        connection = self._connection(sock, session, f"{host}:{port}")
         session.connection = connection
         self.loop.add(connection)
+        if not has_arrived(connection):
+            self.newcomers.add(connection)
+
+    def _connection(self, sock: socket.socket, session: Session, address: str) -> Connection:
+        now_ms = self.loop.now.monotonic_ms
+        entrance = self.security and self.security.entrances.get(session.listener)
+        if not entrance:
+            return Connection(sock, session, address, now_ms)
+        return entrance.connection(sock, session, address, now_ms)
 
     def _turn_away(self, sock: socket.socket, host: str, why: str) -> None:
-        self.loop.refused += 1
-        log.warning("turned away a connection of %s: %s", host, why)
+        self._say_turned_away(host, why)
         sock.close()
 
+    def _say_turned_away(self, host: str, why: str) -> None:
+        self.turned_away += 1
+        self.loop.refused += 1
+        self._lines += 1
+        if self._lines <= MOST_LINES_PER_SECOND:
+            log.warning("turned away a connection of %s: %s", host, why)
+        else:
+            self._unsaid += 1
+
+    def _close_later(self, sock: socket.socket, host: str, wait_ms: int) -> None:
+        self._say_turned_away(host, "its address connects too often")
+        if self._closed_later >= MOST_CLOSED_LATER:
+            sock.close()
+            return
+        self._closed_later += 1
+
+        def close() -> None:
+            self._closed_later -= 1
+            sock.close()
+
+        self._after(wait_ms, close)
+
+    def _rest(self, listener: Listener, wait_ms: int) -> None:
+        """Others wait in the backlog meanwhile."""
+        self._resting.add(listener)
+        self.loop.stop_calling(listener.socket)
+
+        def go_on() -> None:
+            self._resting.discard(listener)
+            if listener in self.listeners:
+                self._watch(listener)
+
+        self._after(wait_ms, go_on)
+
+    def _after(self, wait_ms: int, do: Callable[[], None]) -> None:
+        due_ms = self.loop.now.monotonic_ms + wait_ms
+        waits = Parked(lambda expired: expired or None, deadline_ms=due_ms, hangs_on=[])
+        waits.complete = lambda answer: do()
+        self.loop.purgatory.park(waits)
+
     def _left(self, connection: Connection) -> None:
-        host = connection.session.client_host
-        self._per_address[host] -= 1
-        if not self._per_address[host]:
-            del self._per_address[host]
+        session = connection.session
+        self.keeper.left(session.listener, session.client_host)
+        self.newcomers.left(connection)
         if self._paused:
             self._resume()

@@ -60,6 +60,7 @@ class Loop:
         self.on_close: Callable[[Connection], None] = lambda connection: None
         self.stopping = False
         self.lag_ms = 0  # the longest turn since the metrics were last read
+        self.turns = 0
         self.bytes_in = 0
         self.refused = 0
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
@@ -86,6 +87,7 @@ class Loop:
             self.turn(self._wait_ms())
 
     def turn(self, wait_ms: int) -> None:
+        self.turns += 1
         events = self.poller.poll(wait_ms / 1000)
         now = self.now
         self.clock.read(now)
@@ -146,7 +148,7 @@ class Loop:
         self._held_bytes -= len(connection.tail)
         self.dispatch.forget(connection.session)
         self.poller.forget(connection.descriptor)
-        connection.socket.close()
+        connection.close()
         self.on_close(connection)
 
     def close_idle(self, idle_ms: int) -> None:
@@ -181,6 +183,8 @@ class Loop:
             else:
                 self._receive(connection)
         except BlockingIOError:
+            if connection.has_unsent:
+                self._send(connection)
             return
         except Refused as reason:
             self.close(connection, str(reason))
@@ -192,9 +196,9 @@ class Loop:
         start = len(tail)
         if start:
             buffer[:start] = tail
-            received = connection.socket.recv_into(buffer[start:])
+            received = connection.receive_into(buffer[start:])
         else:
-            received = connection.socket.recv_into(buffer)
+            received = connection.receive_into(buffer)
         if not received:
             self.close(connection)
             return
@@ -241,6 +245,8 @@ class Loop:
             return
         if not connection.tail_is_ready:
             self._watch(connection, connection.interest | self.poller.READ)
+            if connection.has_received:
+                self._readable(connection)
 
     def _begin_big(self, connection: Connection, size: int, start: memoryview) -> None:
         self._keep(connection, b"")
@@ -269,7 +275,7 @@ class Loop:
     def _receive_big(self, connection: Connection) -> None:
         view = connection.big_view
         assert view is not None
-        received = connection.socket.recv_into(view[connection.big_filled :])
+        received = connection.receive_into(view[connection.big_filled :])
         if not received:
             self.close(connection)
             return
@@ -279,6 +285,8 @@ class Loop:
         if connection.big_filled == len(view):
             self._answer(connection.session, view, len(view))
             self._drop_big(connection)
+            if connection.has_received:
+                self._again.append(connection)
 
     def _drop_big(self, connection: Connection) -> None:
         if isinstance(connection.big, bytearray):
@@ -299,7 +307,7 @@ class Loop:
             elif connection.blocked:
                 connection.blocked = False
                 self._watch(connection, self.poller.READ)
-                if connection.tail_is_ready:
+                if connection.tail_is_ready or connection.has_received:
                     self._again.append(connection)
         elif not connection.blocked:
             connection.blocked = True

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from headrace.broker.audit import AuditTrail
 from headrace.broker.log_cleaner import LogCleaner
+from headrace.serving.auditing import Auditor
 from headrace.serving.dispatch import Route
+from headrace.serving.quotas import ClientQuotas
 
 Sample = tuple[dict[str, Any], float]
 
@@ -80,6 +83,28 @@ def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:
         ("uncleanable_partitions", "gauge", "Left alone as damaged.", len(cleaner.uncleanable)),
     ):
         yield Family(f"headrace_log_cleaner_{name}", kind, explanation, [({}, value)])
+
+
+def limit_families(quotas: ClientQuotas, auditor: Auditor, trail: AuditTrail) -> Iterator[Family]:
+    """Who was told to wait, and what the audit has seen."""
+    throttled = {
+        "produce": quotas.produce.throttled,
+        "fetch": quotas.fetch.throttled,
+        "request": quotas.request.throttled,
+        "controller_mutation": quotas.mutation.throttled,
+    }
+    yield Family(
+        "headrace_throttled_requests_total",
+        "counter",
+        "Answers that came with a wait, by quota.",
+        [({"quota": name}, count) for name, count in throttled.items()],
+    )
+    for name, explanation, value in (
+        ("throttle_seconds_total", "What clients were told to wait.", quotas.throttled_ms / 1000),
+        ("audit_noted_total", "Admin changes, failed logins, denials.", auditor.noted),
+        ("audit_dropped_total", "Not kept, there were too many.", auditor.dropped + trail.dropped),
+    ):
+        yield Family(f"headrace_{name}", "counter", explanation, [({}, value)])
 
 
 class LatencyFamily(Family):

@@ -18,24 +18,35 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.broker import Endpoint
 from headrace.broker.identity import UnusableFolder
 from headrace.consensus.metadata_log import UnusableMetadata
+from headrace.contract import delay_login
 from headrace.environment import Now
-from headrace.node import Node
+from headrace.metadata.config_definitions.definition import BadValue
+from headrace.metadata.config_validation import connections_by_address
+from headrace.metadata.configs import layers
+from headrace.metadata.image import MetadataImage
+from headrace.node import Node, NodeSettings
+from headrace.server.addresses import Listener as Place
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
+from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import Flusher
-from headrace.server.listener import Buffers, Door, Limits, Listener
+from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, cleaner_families, request_families
+from headrace.server.metrics import Family, cleaner_families, limit_families, request_families
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
+from headrace.serving.auditing import LOGIN_FAILED
 from headrace.serving.session import Session
 
 if TYPE_CHECKING:
     from headrace.server.delay_process import DelayProcess
     from headrace.server.metrics_endpoint import MetricsEndpoint
+    from headrace.server.security import Security
+    from headrace.serving.authentication.mechanisms import LoginSeen
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +54,8 @@ log = logging.getLogger(__name__)
 SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.5
 SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
+# Only the node's own child uses it; no client is told of it.
+DELAY_LISTENER = "HEADRACE_DELAY"
 # With 300,000 live objects the collector's full passes cost 1 us per request at its defaults.
 GC_THRESHOLDS = (50_000, 20, 50)
 
@@ -68,6 +81,7 @@ class Server:
             self.flusher = Flusher()
             undo.callback(self.flusher.stop)
             self.cleaner = CleanerProcess()
+            self.security = self._open_security()
             self.node = self._open_node(descriptors)
             undo.pop_all()  # from here on `serve` ends what was begun
         self.loop = Loop(
@@ -87,11 +101,11 @@ class Server:
             settings.values["socket.send.buffer.bytes"],
             settings.values["socket.receive.buffer.bytes"],
         )
-        limits = limits_of(settings.values, descriptors)
-        self.door = Door(self.loop, self.listeners, limits, buffers)
-        self.node.controller.on_committed.append(
-            lambda image: self.door.change_limits(limits_of(self.node.broker.values, descriptors))
-        )
+        self._connections_possible = int(descriptors * SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS)
+        self.door = Door(self.loop, self.listeners, self._limits(), buffers, self.security)
+        self.node.controller.on_committed.append(self._limit_connections)
+        if self.security is not None:
+            self._attend_security(self.security)
         self.metrics: MetricsEndpoint | None = None
         self.delay: DelayProcess | None = None
         self._stop_asked = False
@@ -101,17 +115,75 @@ class Server:
         try:
             return Node(
                 self.disk,
-                settings.for_node({listener.name: listener.port for listener in self.listeners}),
+                self._node_settings(),
                 self.now,
                 randomness=os.urandom,
                 submit=self.flusher.submit,
                 space=lambda: space_of(settings.log_dir),
                 open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
                 stopwatch=perf_counter_ns if settings.metrics is not None else None,
+                request_clock=perf_counter_ns,
                 compaction=self.cleaner,
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None
+
+    def _node_settings(self) -> NodeSettings:
+        settings = self.settings
+        found = settings.for_node({listener.name: listener.port for listener in self.listeners})
+        if settings.values["headrace.first.users"]:
+            from headrace.server.first_users import read_first_users
+
+            try:
+                found.first_users = read_first_users(settings.values["headrace.first.users"])
+            except BadValue as fault:
+                raise CannotStart(str(fault)) from None
+        return found
+
+    def _open_security(self) -> Security | None:
+        """None if no listener asks for TLS or a login: then nothing of it is loaded."""
+        if all(listener.protocol == "PLAINTEXT" for listener in self.settings.listeners):
+            return None
+        from headrace.server.security import Security
+        from headrace.server.tls import Handshakes
+
+        try:
+            return Security(
+                self.settings.listeners,
+                self.settings.given,
+                handshakes=Handshakes(lambda: self.loop.turns),
+                randomness=os.urandom,
+            )
+        except BadValue as fault:
+            raise CannotStart(str(fault)) from None
+
+    def _attend_security(self, security: Security) -> None:
+        from headrace.server.tls_context import LOOK_EVERY_MS
+
+        security.attend(self.node)
+        self.loop.timers.every(LOOK_EVERY_MS, security.look, self.now.monotonic_ms)
+        security.logins.watchers.append(self._audit_login)
+
+    def _audit_login(self, seen: LoginSeen) -> None:
+        if seen.failure is not None:
+            self.node.auditor.note(
+                LOGIN_FAILED, seen.session, mechanism=seen.mechanism, why=seen.failure
+            )
+
+    def _limits(self) -> Limits:
+        broker = self.node.broker
+        given = [layer.settings for layer in layers(broker.given, broker.image.configs)]
+        names = [listener.name for listener in self.listeners]
+        return limits_of(
+            broker.values,
+            self._connections_possible,
+            settings_of_listeners(given, names, "max.connections"),
+            settings_of_listeners(given, names, "max.connection.creation.rate"),
+        )
+
+    def _limit_connections(self, image: MetadataImage) -> None:
+        self.door.change_limits(self._limits())
+        self.door.keeper.follow(image.client_quotas)
 
     @property
     def address(self) -> str:
@@ -140,11 +212,26 @@ class Server:
         from headrace.server.delay_process import DelayProcess, delay_command
 
         settings = self.settings
+        address, environment = self.address, None
+        if self.security is not None:
+            address, environment = self._admit_delay_service(self.security)
         self.delay = DelayProcess(
-            self.loop, lambda: delay_command(self.address, settings.log_dir, settings.node_id)
+            self.loop,
+            lambda: delay_command(address, settings.log_dir, settings.node_id),
+            environment,
         )
         self.node.controller.on_committed.append(self.delay.image_changed)
         self.delay.image_changed(self.node.controller.committed_image)
+
+    def _admit_delay_service(self, security: Security) -> tuple[str, dict[str, str]]:
+        """A door on loopback for it alone, and the password for that (docs/decisions/0009)."""
+        opened = Listener(DELAY_LISTENER, "127.0.0.1", 0, backlog=8)
+        password = os.urandom(32).hex()
+        place = Place(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")
+        security.admit(place, delay_login.USER, password)
+        self.node.broker.endpoints[opened.name] = Endpoint(opened.host, opened.port)
+        self.door.open_also(opened)
+        return f"{opened.host}:{opened.port}", {delay_login.PASSWORD_VARIABLE: password}
 
     def _serve_metrics(self, host: str, port: int) -> None:
         from headrace.server.metrics_endpoint import MetricsEndpoint
@@ -240,6 +327,9 @@ class Server:
         ):
             yield Family(name, kind, explanation, [({}, value)])
         yield from cleaner_families(self.node.cleaner)
+        if self.security is not None:
+            yield from self.security.families()
+        yield from limit_families(self.node.quotas, self.node.auditor, self.node.audit)
         yield Family(
             "headrace_log_bytes",
             "gauge",
@@ -298,10 +388,20 @@ def most_held_bytes(values: Mapping[str, Any]) -> int:
     return limit if limit >= 0 else sys.maxsize
 
 
-def limits_of(values: Mapping[str, Any], descriptors: int) -> Limits:
-    possible = int(descriptors * SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS)
+def limits_of(
+    values: Mapping[str, Any],
+    possible: int,
+    of_listeners: Mapping[str, int],
+    rates_of_listeners: Mapping[str, int],
+) -> Limits:
     return Limits(
         connections=min(values["max.connections"], possible),
         connections_per_address=values["max.connections.per.ip"],
         idle_ms=values["connections.max.idle.ms"],
+        of_addresses=connections_by_address(values["max.connections.per.ip.overrides"]),
+        of_listeners=of_listeners,
+        rate=values["max.connection.creation.rate"],
+        rates_of_listeners=rates_of_listeners,
+        samples=values["quota.window.num"],
+        sample_ms=values["quota.window.size.seconds"] * 1000,
     )

@@ -17,10 +17,18 @@ from typing import Any
 from headrace.broker.broker import Endpoint
 from headrace.consensus.voters import VoterEndpoint
 from headrace.metadata.config_definitions import BROKER_SETTINGS
+from headrace.metadata.config_definitions.authorizer import (
+    AUTHORIZER_CLASS,
+    OF_THE_AUTHORIZER,
+    open_if_no_entry,
+    super_users,
+)
 from headrace.metadata.config_definitions.definition import BadValue
+from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
 from headrace.metadata.config_validation import (
     fault_between_settings,
     is_refused,
+    listener_definition,
     not_supported_by_name,
 )
 from headrace.metadata.configs import broker_values
@@ -67,6 +75,9 @@ class Settings:
                 for name, (host, port) in self.advertised.items()
             },
             controller_endpoint=self.controller_endpoint,
+            protocols={
+                found.name: SECURITY_PROTOCOLS.index(found.protocol) for found in self.listeners
+            },
         )
 
 
@@ -86,9 +97,15 @@ def load_settings(
     listen: str | None = None,
     metrics: str | None = None,
     insecure: bool = False,
+    secure: Path | None = None,
 ) -> Settings:
-    """`overrides` are KEY=VALUE texts or a mapping; `insecure` allows to listen beyond loopback."""
+    """`overrides` are KEY=VALUE texts or a mapping; `insecure` allows to listen beyond loopback.
+
+    `secure` is a folder of `headrace security init`; all else wins over what is written there.
+    """
     given: dict[str, Given] = {}
+    if secure is not None:
+        given.update(_read_security(secure))
     if config_file is not None:
         given.update(_read_file(Path(config_file)))
     given.update(_read_overrides(overrides))
@@ -98,8 +115,9 @@ def load_settings(
     try:
         if listen is not None:
             host, port = parse_address(listen, "--listen")
-            address = Listener("PLAINTEXT", host, port)
-            given["listeners"] = Given(f"PLAINTEXT://{address}", "--listen: ")
+            name = "PLAINTEXT" if secure is None else "SASL_SSL"
+            address = Listener(name, host, port)
+            given["listeners"] = Given(f"{name}://{address}", "--listen: ")
         return _settings(given, metrics=metrics, insecure=insecure)
     except BadValue as fault:
         raise CannotStart(str(fault)) from None
@@ -113,6 +131,15 @@ def _require_same_folder(data: str, overrides: dict[str, Given]) -> None:
                 f"--data says {data} and --set says {name}={overrides[name].text}; name the data "
                 "folder once."
             )
+
+
+def _read_security(folder: Path) -> dict[str, Given]:
+    path = folder / "server.properties"
+    if not path.exists():
+        raise CannotStart(
+            f"There is no {path}: `headrace security init` writes it, and all that belongs to it."
+        )
+    return _read_file(path)
 
 
 def _read_file(path: Path) -> dict[str, Given]:
@@ -146,10 +173,11 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
     fault = fault_between_settings(values)
     if fault is not None:
         raise CannotStart(fault)
+    _require_authorizer(given, values)
     _require_cluster_of_one(values)
     clients, controllers = split_listeners(values)
     if not insecure:
-        _require_loopback(clients)
+        _require_loopback(clients, texts)
     names = {listener.name for listener in (*clients, *controllers)}
     return Settings(
         node_id=values["node.id"],
@@ -179,7 +207,9 @@ def _agree_on_node_id(given: dict[str, Given]) -> None:
 
 
 def _require_understood(name: str, setting: Given) -> None:
-    definition = BROKER_SETTINGS.get(name)
+    definition = BROKER_SETTINGS.get(name) or listener_definition(name)
+    if definition is None and name in OF_THE_AUTHORIZER:
+        return
     if definition is None:
         lacking = not_supported_by_name(name)
         if lacking is None:
@@ -199,6 +229,19 @@ def _require_understood(name: str, setting: Given) -> None:
     )
 
 
+def _require_authorizer(given: dict[str, Given], values: Mapping[str, Any]) -> None:
+    for name, read in zip(OF_THE_AUTHORIZER, (super_users, open_if_no_entry), strict=True):
+        setting = given.get(name)
+        if setting is None:
+            continue
+        try:
+            read(setting.text)
+        except BadValue as fault:
+            raise CannotStart(f"{setting.where}{fault}") from None
+        if not values[AUTHORIZER_CLASS]:
+            log.warning("%s%s means nothing without %s", setting.where, name, AUTHORIZER_CLASS)
+
+
 def _require_cluster_of_one(values: Mapping[str, Any]) -> None:
     roles = values["process.roles"]
     if set(roles) != ROLES:
@@ -216,21 +259,25 @@ def _require_cluster_of_one(values: Mapping[str, Any]) -> None:
         raise CannotStart(
             f"controller.quorum.voters={voters[0]} does not name node.id={values['node.id']}."
         )
-    protocol = values["security.inter.broker.protocol"]
-    if protocol != "PLAINTEXT":
-        raise CannotStart(
-            f"security.inter.broker.protocol={protocol} is not supported yet: only PLAINTEXT."
-        )
 
 
-def _require_loopback(listeners: tuple[Listener, ...]) -> None:
+def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str]) -> None:
+    """Other machines are let in where all is encrypted and everybody shows who they are."""
     for listener in listeners:
-        if not is_loopback(listener.host):
-            raise CannotStart(
-                f"Listening on {listener} lets other machines in, and nothing is encrypted and "
-                "nobody is asked for a password: start with --insecure if you want that, or "
-                "listen on localhost."
-            )
+        if is_loopback(listener.host) or listener.protocol == "SASL_SSL":
+            continue
+        own = f"listener.name.{listener.name.lower()}.ssl.client.auth"
+        lacking = "nothing is encrypted and nobody is asked for a password"
+        if listener.protocol == "SSL":
+            if given.get(own, given.get("ssl.client.auth", "none")).strip() == "required":
+                continue
+            lacking = "nobody has to show a certificate (ssl.client.auth=required)"
+        elif listener.protocol == "SASL_PLAINTEXT":
+            lacking = "nothing is encrypted"
+        raise CannotStart(
+            f"Listening on {listener} lets other machines in, and {lacking}: start with --insecure "
+            "if you want that, or listen on localhost."
+        )
 
 
 def _data_folder(values: Mapping[str, Any]) -> str:

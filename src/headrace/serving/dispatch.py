@@ -19,7 +19,9 @@ from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
 from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.around_logins import answer_out_of_turn, feed_tokens
 from headrace.serving.purgatory import Purgatory
+from headrace.serving.quotas import ClientQuotas, Meter
 from headrace.serving.session import Piece, Reply, Session
 
 log = logging.getLogger(__name__)
@@ -118,6 +120,7 @@ class Dispatch:
         "failed",
         "max_frame",
         "stopwatch",
+        "quotas",
     )
 
     def __init__(
@@ -138,13 +141,17 @@ class Dispatch:
         self.failed: list[tuple[Session, str]] = []  # to be closed, and why
         self.max_frame = max_frame
         self.stopwatch = stopwatch  # nanoseconds; None while nobody asks for latencies
+        self.quotas: ClientQuotas | None = None  # None: nobody is limited
 
     def feed(self, session: Session, view: memoryview, filled: int) -> int:
         """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
+        if session.login is not None and session.login.takes_bare_tokens:
+            return feed_tokens(self, session, view, filled)
         position = 0
         session.frame_size = 0
         while filled - position >= 8 and not session.muted and session.owed < MOST_BYTES_OWED:
             size, key = _read_prefix(view, position)
+            in_turn = session.login is None or session.login.admits(key >> 16, size, self.now)
             if not SMALLEST_FRAME <= size <= self.max_frame:
                 self._require_size(size)
             if key not in self.routes:
@@ -155,7 +162,10 @@ class Dispatch:
             if end > filled:
                 session.frame_size = size + 4
                 break
-            self._answer(session, view[position + 4 : end])
+            if in_turn:
+                self._answer(session, view[position + 4 : end])
+            else:
+                answer_out_of_turn(self, session, view[position + 4 : end])
             position = end
         if 4 <= filled - position < 8:
             self._require_size(int.from_bytes(view[position : position + 4], "big", signed=True))
@@ -173,25 +183,36 @@ class Dispatch:
             return
         route.requests += 1
         started = self.stopwatch() if self.stopwatch is not None else 0
+        meter = self.quotas.meter(session, frame) if self.quotas is not None else None
+        wait_ms = 0
         try:
             answer = None
             if session.repeated is not None and route.recognize is not None:
                 answer = route.recognize(route.owner, route.version, frame, session, self.now)
             if answer is None:
-                request = _decoded(route, frame, client_id_length)
-                call = Call(self.now, route.version, frame, session, correlation_id)
+                request = decoded(route, frame, client_id_length)
+                call = Call(self.now, route.version, frame, session, correlation_id, meter)
                 answer = route.handle(route.owner, request, call)
             if answer is None:
+                if meter is not None:
+                    self._throttle(session, meter.finish(route.api_key, answered=False))
                 return
+            if meter is not None and type(answer) is not Parked:
+                wait_ms = meter.finish(route.api_key)
+                answer = throttled(route, answer, wait_ms)
             if type(answer) is bytes:
                 pieces = route.frame_of_body(correlation_id, answer)
             elif type(answer) is Parked:
-                self._park(session, route, correlation_id, answer, started)
+                self.park(session, route, correlation_id, answer, started, meter)
                 return
             else:
                 pieces = route.frame(correlation_id, answer)
         except KafkaError as refusal:
-            pieces = route.frame(correlation_id, error_response(route, refusal))
+            refused = error_response(route, refusal)
+            if meter is not None:
+                wait_ms = meter.finish(route.api_key)
+                refused = throttled(route, refused, wait_ms)
+            pieces = route.frame(correlation_id, refused)
         except Refused:
             raise
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
@@ -199,6 +220,8 @@ class Dispatch:
         if started:
             self._note_time(route, started)
         self.reply(session, pieces)
+        if wait_ms:
+            self._throttle(session, wait_ms)
 
     def _blame(self, session: Session, route: Route, bug: Exception) -> Refused:
         log.error(
@@ -220,14 +243,45 @@ class Dispatch:
         for reply in session.line:
             if reply.parked is not None:
                 self.purgatory.forget(reply.parked)
+        if session.throttled is not None:
+            self.purgatory.forget(session.throttled)
         session.line.clear()
         session.outbox.clear()
         session.closing = True
 
-    def _park(
-        self, session: Session, route: Route, correlation_id: int, parked: Parked, started: int
+    def _throttle(self, session: Session, wait_ms: int) -> None:
+        """Answered, and then not read for a while (KIP-219)."""
+        until_ms = self.now.monotonic_ms + wait_ms
+        if not wait_ms or (session.throttled and session.throttled.deadline_ms >= until_ms):
+            return
+        if session.throttled is not None:
+            self.purgatory.forget(session.throttled)
+        else:
+            session.muted += 1
+
+        def complete(answer: Any) -> None:
+            session.throttled = None
+            session.muted -= 1
+            if not session.muted:
+                self.resumed.append(session)
+
+        waits = Parked(lambda expired: expired or None, deadline_ms=until_ms, hangs_on=[])
+        waits.complete = complete
+        session.throttled = waits
+        self.purgatory.park(waits)
+
+    def park(
+        self,
+        session: Session,
+        route: Route,
+        correlation_id: int,
+        parked: Parked,
+        started: int = 0,
+        meter: Meter | None = None,
     ) -> None:
         place = Reply(parked, None)
+        if meter is not None:
+            meter.parked()
 
         def complete(answer: Any) -> None:
             if started:
@@ -236,6 +290,10 @@ class Dispatch:
             try:
                 if isinstance(answer, Exception):
                     raise answer
+                if meter is not None:
+                    wait_ms = meter.finish(route.api_key)
+                    answer = throttled(route, answer, wait_ms)
+                    self._throttle(session, wait_ms)
                 place.pieces = route.frame(correlation_id, answer)
             except Exception as bug:  # noqa: BLE001 - as above
                 self.failed.append((session, str(self._blame(session, route, bug))))
@@ -288,7 +346,7 @@ class Dispatch:
         route.buckets[min(microseconds.bit_length(), 31)] += 1
 
 
-def _decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
+def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
     at = 10 + client_id_length if client_id_length > 0 else 10
     try:
         if at > len(frame):
@@ -304,6 +362,19 @@ def _decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
 def _skip_header_tags(frame: memoryview, at: int) -> int:
     count, at = read_uvarint(frame, at)
     return skip_tags(frame, at, count)
+
+
+def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
+    """The answer tells its client how long it will not be read."""
+    if not wait_ms:
+        return answer
+    if type(answer) is bytes:
+        # An acknowledgement of Produce ends with this number, and with tags where there are any.
+        at = len(answer) - (5 if route.flexible else 4)
+        return answer[:at] + wait_ms.to_bytes(4, "big") + answer[at + 4 :]
+    if hasattr(answer, "throttle_time_ms"):
+        answer.throttle_time_ms = wait_ms
+    return answer
 
 
 def error_response(route: Route, refusal: KafkaError) -> Any:

@@ -7,11 +7,14 @@ The bytes to send gather in `outbox`; the listener sends each outbox once per tu
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Buffer, FileSlice
 from headrace.serving.api import Parked
 from headrace.serving.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from headrace.serving.authentication.login import Login
 
 Piece = Buffer | FileSlice
 
@@ -40,6 +43,8 @@ class Session:
         "connection",
         "software",
         "repeated",
+        "login",
+        "throttled",
     )
 
     def __init__(self, client_host: str, listener: str, connection: Any = None) -> None:
@@ -55,3 +60,6 @@ class Session:
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
         self.repeated: Any = None  # see `Api.recognize`
+        # Of a listener that asks who is there, until it is known (authentication/login.py).
+        self.login: Login | None = None
+        self.throttled: Parked | None = None  # ends when its quotas let it be read again

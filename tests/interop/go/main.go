@@ -34,6 +34,7 @@ type job struct {
 	Count       int    `json:"count"`
 	Group       string `json:"group"`
 	Time        int64  `json:"time"`
+	Credentials credentials `json:"credentials"`
 	Records     []struct {
 		Timestamp int64                 `json:"timestamp"`
 		Key       []byte                `json:"key"`
@@ -69,6 +70,8 @@ func main() {
 		answer["records"] = consume(ctx, asked)
 	case "join":
 		answer["values"] = join(ctx, asked)
+	case "login":
+		answer = login(ctx, asked)
 	case "offset_for_time":
 		answer["offset"] = offsetForTime(ctx, asked)
 	default:

@@ -85,10 +85,14 @@ def test_one_setting_by_itself() -> None:
         ({"listeners": "PLAINTEXT://localhost:9092"}, 0, 42),
         ({"listeners": "PLAINTEXT://localhost:9999"}, 42, 42),
         ({"ssl.keystore.password": "abc"}, 42, 42),
-        ({"sasl.jaas.config": "x"}, 42, 42),
-        ({"listener.name.plaintext.ssl.keystore.location": "/tmp/x"}, 42, 42),
+        ({"ssl.keystore.location": "/tmp/x"}, 0, 42),
+        ({"ssl.client.auth": "maybe"}, 42, 42),
+        ({"sasl.jaas.config": "x"}, 0, 42),
+        ({"listener.name.plaintext.ssl.keystore.location": "/tmp/x"}, 0, 42),
+        ({"listener.name.plaintext.ssl.principal.mapping.rules": "DEFAULT"}, 42, 42),
+        ({"listener.name.plaintext.num.io.threads": "9"}, 42, 42),
         ({"max.connections": "100"}, 0, 0),
-        ({"max.connections.per.ip.overrides": "127.0.0.1:50"}, 42, 42),
+        ({"max.connections.per.ip.overrides": "127.0.0.1:50"}, 0, 0),
         ({"max.connections.per.ip.overrides": "bad"}, 42, 42),
         ({"num.io.threads": "9"}, 0, 0),
         ({"num.io.threads": "100"}, 42, 42),
@@ -213,7 +217,7 @@ def test_bounds_for_single_addresses() -> None:
         connections_by_address("host:many")
 
 
-def test_settings_of_listeners_and_of_kafkas_authorizer() -> None:
-    assert not_supported_by_name("listener.name.internal.max.connections")
-    assert not_supported_by_name("super.users") == "authorization"
+def test_settings_of_listeners() -> None:
+    assert not_supported_by_name("listener.name.internal.num.io.threads")
+    assert not_supported_by_name("listener.name.internal.plain.sasl.jaas.config") is None
     assert not_supported_by_name("listener.name") is None

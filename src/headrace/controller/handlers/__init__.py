@@ -5,9 +5,13 @@ Forgetting a line fails a test that compares this list with the files beside it.
 
 from headrace.controller.handlers import (
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
+    alter_user_scram_credentials,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
     describe_quorum,
     incremental_alter_configs,
@@ -20,7 +24,11 @@ HANDLERS = (
     create_partitions.API,
     incremental_alter_configs.API,
     alter_configs.API,
+    alter_client_quotas.API,
     update_features.API,
     describe_quorum.API,
     allocate_producer_ids.API,
+    create_acls.API,
+    delete_acls.API,
+    alter_user_scram_credentials.API,
 )

@@ -10,6 +10,8 @@ from headrace.metadata.config_definitions.rows import one_of, string
 PAGE_CACHE = "page-cache"
 DISK = "disk"
 AUTO = "auto"
+LOG = "log"
+TOPIC = "topic"
 OFF = "off"
 
 OWN: tuple[Definition, ...] = (
@@ -26,6 +28,20 @@ OWN: tuple[Definition, ...] = (
         one_of(AUTO, OFF),
         "Whether the node runs the delay service beside it: auto does once there is a delayed "
         "topic; off leaves it to `headrace delay serve`.",
+    ),
+    string(
+        "headrace.audit",
+        LOG,
+        one_of(OFF, LOG, TOPIC),
+        "Where admin changes, failed logins and denied requests are noted, as lines of JSON: log is "
+        "the node's log, topic is the log and the topic headrace.audit.",
+    ),
+    string(
+        "headrace.first.users",
+        None,
+        None,
+        "File with what is kept of the passwords of users that a cluster without any gets at its "
+        "start; `headrace security init` writes one.",
     ),
 )
 

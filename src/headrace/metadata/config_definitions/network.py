@@ -13,7 +13,6 @@ from headrace.metadata.config_definitions.rows import (
     long,
     one_of,
     string,
-    unsupported,
     without_effect,
 )
 
@@ -28,7 +27,7 @@ _LISTENERS = (
         "What clients are told to connect to, per listener, if it differs from listeners."),
     string("listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None,
-        "Security protocol of each listener name; Headrace opens PLAINTEXT ones only for now.",
+        "Security protocol of each listener name.",
         PER_BROKER),
     string("inter.broker.listener.name", None, None,
         "Name of the listener that other brokers use."),
@@ -42,6 +41,10 @@ _BOUNDS = (
         "Most connections of this node at a time; more are turned away.", CLUSTER_WIDE),
     integer("max.connections.per.ip", INT_MAX, at_least(0),
         "Most connections from one address at a time; more are turned away.", CLUSTER_WIDE),
+    string("max.connections.per.ip.overrides", "", None,
+        "Other bounds for single addresses: a list of ADDRESS:COUNT.", CLUSTER_WIDE),
+    integer("max.connection.creation.rate", INT_MAX, at_least(0),
+        "Most new connections per second; a listener that is above it pauses.", CLUSTER_WIDE),
     long("queued.max.request.bytes", -1, None,
         "Most bytes of requests that have begun and are not complete, over all connections; who "
         "would pass it is disconnected. -1 is no limit."),
@@ -62,14 +65,16 @@ _SOCKETS = (
     integer("socket.listen.backlog.size", 50, at_least(1),
         "Connections that may wait to be accepted."),
 )
+_LOGINS = (
+    integer("connection.failed.authentication.delay.ms", 100, at_least(0),
+        "How long a connection whose authentication failed waits for its answer and its end."),
+    long("connections.max.reauth.ms", 0, None,
+        "A SASL session ends after so long unless the client authenticates again."),
+)
 _NO_EFFECT = (
     *without_effect("an answer never has more than 2,000",
         integer("max.request.partition.size.limit", 2_000, at_least(1),
             "Most partitions in one answer of DescribeTopicPartitions."),
-    ),
-    *unsupported("bounds for single addresses",
-        string("max.connections.per.ip.overrides", "", None,
-            "Other bounds for single addresses: a list of ADDRESS:COUNT.", CLUSTER_WIDE),
     ),
     *without_effect("one event loop serves all connections, without threads or queues between",
         integer("num.network.threads", 3, at_least(1),
@@ -91,12 +96,6 @@ _NO_EFFECT = (
         integer("share.fetch.purgatory.purge.interval.requests", 1_000, None,
             "After so many share fetches the waiting ones are tidied."),
     ),
-    *without_effect("nobody authenticates",
-        integer("connection.failed.authentication.delay.ms", 100, at_least(0),
-            "How long a connection whose authentication failed stays open."),
-        long("connections.max.reauth.ms", 0, None,
-            "A SASL session ends after so long unless the client authenticates again."),
-    ),
     *without_effect("a node of one makes no connections of its own",
         integer("request.timeout.ms", 30_000, None,
             "How long this node waits for the answer of another."),
@@ -104,10 +103,6 @@ _NO_EFFECT = (
             "How long this node waits for a connection to another, the first time."),
         long("socket.connection.setup.timeout.max.ms", 30_000, None,
             "How long it waits at most after several attempts."),
-    ),
-    *unsupported("a limit on the rate of new connections",
-        integer("max.connection.creation.rate", INT_MAX, at_least(0),
-            "Most new connections per second.", CLUSTER_WIDE),
     ),
     *without_effect("listeners open when the node is ready",
         listing("early.start.listeners", None, None,
@@ -122,4 +117,4 @@ _NO_EFFECT = (
 )
 # fmt: on
 
-NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_SOCKETS, *_NO_EFFECT)
+NETWORK: tuple[Definition, ...] = (*_LISTENERS, *_BOUNDS, *_SOCKETS, *_LOGINS, *_NO_EFFECT)

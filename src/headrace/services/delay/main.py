@@ -20,6 +20,7 @@ from pathlib import Path
 
 from headrace.client.connection import Connection, connection
 from headrace.client.errors import ClientError
+from headrace.contract import delay_login
 from headrace.contract.delay_topics import GROUP
 from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
@@ -120,7 +121,9 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
     parser.add_argument("--end-with-parent", action="store_true")
     parser.add_argument("-X", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args(words)
-    overrides = dict(each.split("=", 1) for each in given.settings)
+    password = environment.get(delay_login.PASSWORD_VARIABLE)
+    overrides = {} if password is None else delay_login.client_settings(password)
+    overrides |= dict(each.split("=", 1) for each in given.settings)
     at = connection(bootstrap=given.bootstrap, overrides=overrides)
     try:
         serve(

@@ -70,21 +70,28 @@ class Login:
     def takes_tokens(self) -> bool:
         return self.phase is Phase.TOKENS
 
-    def require(self, api_key: int, size: int, now: Now) -> None:
-        """Raises Refused for what must not be sent now; asked as soon as a frame begins."""
+    def admits(self, api_key: int, size: int, now: Now) -> bool:
+        """Asked as soon as a frame begins; raises Refused for what must not be sent now.
+
+        False: it is answered with ILLEGAL_SASL_STATE, and the login has failed (Apache Kafka's way
+        with whoever goes on although a token was refused).
+        """
         if self.phase is Phase.DONE:
             assert self._ends_ms is not None
             if api_key != SASL_HANDSHAKE and now.monotonic_ms >= self._ends_ms:
                 self.mechanisms.logins.expired += 1
                 raise Refused("its login has expired, and it did not log in again")
-            return
-        if api_key not in TAKEN[self.phase]:
-            raise Refused(f"API {api_key} before the login was done")
+            return True
         if size > self.mechanisms.largest_bytes:
             raise Refused(
                 f"a frame of {size} bytes before the login was done (at most "
                 f"{self.mechanisms.largest_bytes} are taken)"
             )
+        if api_key in TAKEN[self.phase]:
+            return True
+        if self.phase is not Phase.TOKENS:
+            raise Refused(f"API {api_key} before the login was done")
+        return False
 
     def takes_handshake(self, now: Now) -> bool:
         if self.phase is Phase.HANDSHAKE:
@@ -103,6 +110,11 @@ class Login:
             self._exchange = self.mechanisms.begin[mechanism]()
             self._mechanism = mechanism
         self.phase = Phase.BARE_TOKENS if bare_tokens else Phase.TOKENS
+
+    def refuse_request(self, session: Peer) -> None:
+        """It goes on as if it had logged in."""
+        mechanism = self._mechanism or "unknown"
+        self._failed(session, mechanism, LoginFailed("a request in the middle of the login"))
 
     def refuse_mechanism(self, session: Peer) -> None:
         """It wants one that is not offered."""

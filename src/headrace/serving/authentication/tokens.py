@@ -27,7 +27,7 @@ ALGORITHMS = {
 }
 # Each costs a signature's check, whoever sends the token.
 MOST_KEYS_TRIED = 4
-_SIGNATURE_ONLY = {
+_SIGNATURE_ONLY: Any = {
     "verify_signature": True,
     "verify_exp": False,
     "verify_nbf": False,
@@ -108,7 +108,7 @@ class Tokens:
         for key in fitting[:MOST_KEYS_TRIED]:
             try:
                 claims: Mapping[str, Any] = jwt.decode(
-                    token, key.key, algorithms=[algorithm], options=_SIGNATURE_ONLY
+                    token, key.key, algorithms=[str(algorithm)], options=_SIGNATURE_ONLY
                 )
             except (jwt.InvalidTokenError, RecursionError, ValueError):
                 continue

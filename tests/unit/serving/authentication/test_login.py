@@ -100,12 +100,38 @@ def test_nothing_else_is_taken_before_the_handshake(key: int) -> None:
         talk.send(frame(key, 0))
 
 
-@pytest.mark.parametrize("key", [METADATA, API_VERSIONS, HANDSHAKE])
+@pytest.mark.parametrize("key", [API_VERSIONS, HANDSHAKE])
 def test_nothing_but_tokens_is_taken_after_it(key: int) -> None:
+    """The answer is as late as that to a wrong password, and then the connection ends."""
+    talk = Talk(failure_delay_ms=50)
+    talk.handshake()
+    talk.send(frame(key, 0, pack(">h", 5) + b"PLAIN"))
+    assert talk.replies() == [] and talk.session.muted
+    talk.at(50)
+    ((_, body),) = talk.replies()
+    assert body[:2] == pack(">h", ErrorCode.ILLEGAL_SASL_STATE)
+    assert talk.session.closing and talk.session.principal == ANONYMOUS
+
+
+def test_metadata_in_the_middle_of_a_login_tells_it_of_each_topic() -> None:
+    """So kafkajs learns that its token was refused."""
+    talk = Talk(failure_delay_ms=0)
+    talk.handshake()
+    talk.send(frame(METADATA, 1, pack(">ih", 1, 6) + b"orders"))
+    talk.at(0)
+    answer = talk.answer(metadata.DECODE_RESPONSE[1])
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("orders", ErrorCode.ILLEGAL_SASL_STATE)
+    ]
+    assert talk.session.closing
+
+
+@pytest.mark.parametrize("data", [frame(0, 0), frame(METADATA, 99), frame(METADATA, 1, b"\xff")])
+def test_what_is_not_served_or_cannot_be_read_ends_it_at_once(data: bytes) -> None:
     talk = Talk()
     talk.handshake()
-    with pytest.raises(Refused, match="before the login"):
-        talk.send(frame(key, 1, pack(">i", -1)))
+    with pytest.raises(Refused):
+        talk.send(data)
 
 
 def test_a_long_frame_is_refused_by_its_first_bytes() -> None:

@@ -1,7 +1,9 @@
-"""Tokens of a login without request headers: what follows a SaslHandshake of version 0.
+"""What dispatch does with frames that only logins have: bare tokens, and requests out of turn.
 
-Each is four bytes of length and as many bytes; the answers are the same. A login that fails has no
-way to say so: the connection is closed after the usual delay.
+Bare tokens follow a SaslHandshake of version 0: four bytes of length and as many bytes, and so are
+the answers. A login that fails has no way to say so: the connection is closed after the usual delay.
+A request in the middle of a login is answered with ILLEGAL_SASL_STATE where its answer has a place
+for it, after the same delay, and the connection ends.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.serving.api import Parked, Refused
 from headrace.serving.session import Reply, Session
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.serving.dispatch import Dispatch
 
 _length = Struct(">i")
+_read_header = Struct(">Iih").unpack_from
+METADATA_KEY = 3
 
 
 def feed_tokens(dispatch: Dispatch, session: Session, view: memoryview, filled: int) -> int:
@@ -58,3 +63,23 @@ def _close_late(dispatch: Dispatch, session: Session, parked: Parked) -> None:
     session.muted += 1
     session.line.append(Reply(parked, None))
     dispatch.purgatory.park(parked)
+
+
+def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) -> None:
+    from headrace.serving.dispatch import decoded, error_response
+
+    key, correlation_id, client_id_length = _read_header(frame, 0)
+    route = dispatch.routes.get(key)
+    login = session.login
+    if route is None or login is None:
+        raise Refused("a request of a kind or version that is not served, during a login")
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    answer = error_response(route, KafkaError(code))
+    if route.api_key == METADATA_KEY:  # its older versions say it of each topic
+        from headrace.protocol.messages.metadata import MetadataResponseTopic
+
+        asked = decoded(route, frame, client_id_length).topics or ()
+        answer.topics = [MetadataResponseTopic(code, topic.name) for topic in asked]
+    login.refuse_request(session)
+    late = login.answer_late(session, lambda: answer, dispatch.now)
+    dispatch.park(session, route, correlation_id, late)

@@ -1,0 +1,34 @@
+"""SaslHandshake, v0-1: by which mechanism a client wants to log in.
+
+After v1 its tokens come in SaslAuthenticate requests, after v0 bare. A mechanism that the listener
+does not offer ends the connection, after the answer that lists those it does. Where no login is
+due the answer is ILLEGAL_SASL_STATE, as Apache Kafka's; the state is in `serving/authentication`.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import sasl_handshake as messages
+from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headrace.serving.api import Api, Call, Parked
+
+
+def handle(
+    broker: Broker, request: SaslHandshakeRequest, call: Call
+) -> SaslHandshakeResponse | Parked:
+    session = call.session
+    login = session.login
+    if login is None or not login.takes_handshake(call.now):
+        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+    offered: list[str] = login.mechanisms.names
+    if request.mechanism not in offered:
+        login.refuse_mechanism(session)
+        refusal = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+        late: Parked = login.answer_late(session, lambda: refusal, call.now)
+        return late
+    login.handshake(request.mechanism, bare_tokens=call.version == 0, now=call.now)
+    return SaslHandshakeResponse(ErrorCode.NONE, offered)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2))

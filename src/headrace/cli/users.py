@@ -1,0 +1,133 @@
+"""`headrace users`: who may log in by SCRAM, and with which password.
+
+A password is asked for at the terminal, read from standard input, or made up and shown once; it is
+never an argument, where everybody on the machine could read it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import (
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    ClientConfig,
+    ClientSettings,
+    Json,
+    Timeout,
+    cluster_at,
+)
+from headrace.cli.failure import Failure
+from headrace.client.users import DEFAULT_ITERATIONS, MECHANISMS, Users
+
+app = typer.Typer(
+    help="Users who log in by SCRAM: list, add, remove.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+MADE_UP_BYTES = 18
+
+
+@app.command("list")
+def list_users(
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the users of the cluster, with their mechanisms."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        found = Users(cluster).all()
+    if as_json:
+        output.answer_json(found)
+    elif not found:
+        output.note("There are none.")
+    else:
+        output.table(
+            ("user", "mechanism", "iterations"),
+            [
+                (user.name, mechanism, iterations)
+                for user in found
+                for mechanism, iterations in user.mechanisms.items()
+            ],
+        )
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
+    mechanism: Annotated[
+        list[str],
+        typer.Option(
+            "--mechanism",
+            metavar="MECHANISM",
+            help=f"{' or '.join(MECHANISMS)}; repeat for both (default: both).",
+        ),
+    ] = [],
+    generate: Annotated[
+        bool, typer.Option("--generate", help="Make a password up and show it once.")
+    ] = False,
+    iterations: Annotated[
+        int, typer.Option(metavar="N", help="How often the password is hashed.", min=4096)
+    ] = DEFAULT_ITERATIONS,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Add a user, or give one a new password.
+
+    The password is asked for, or is the first line of standard input if that is no terminal.
+    """
+    password = secrets.token_urlsafe(MADE_UP_BYTES) if generate else ask_password(name)
+    chosen = [each.upper() for each in mechanism] or list(MECHANISMS)
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        users = Users(cluster)
+        for each in chosen:
+            users.set_password(name, password, mechanism=each, iterations=iterations)
+    if as_json:
+        answer = {"user": name, "mechanisms": chosen}
+        output.answer_json(answer | ({"password": password} if generate else {}))
+        return
+    output.note(f"{name} can log in by {' and '.join(chosen)}.")
+    if generate:
+        output.say(password)
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Remove a user; connections that are logged in stay until they end."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        mechanisms = Users(cluster).remove(name)
+    if as_json:
+        output.answer_json({"user": name, "removed": mechanisms})
+    else:
+        output.note(f"{name} cannot log in any more.")
+
+
+def ask_password(name: str) -> str:
+    if sys.stdin.isatty():
+        password: str = typer.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise Failure("A password must have at least one character.")
+    return password

@@ -1,0 +1,49 @@
+"""AlterUserScramCredentials, v0: set and remove what is kept of users' passwords (KIP-554).
+
+Needs ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import alter_user_scram_credentials as messages
+from headrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import CLUSTER, REFUSAL_OF, may_on_cluster
+
+
+def handle(
+    controller: Controller, request: AlterUserScramCredentialsRequest, call: Call
+) -> AlterUserScramCredentialsResponse | Parked:
+    if not may_on_cluster(controller, call, Operation.ALTER):
+        return _refused(request)
+    from headrace.controller import scram  # a node without users starts sooner without it
+
+    decision = scram.alter(controller.image, request)
+    return controller.commit(decision.records, decision.response, call.now, late=_late)
+
+
+def _refused(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+    code = REFUSAL_OF[CLUSTER]
+    changed = [gone.name for gone in request.deletions] + [new.name for new in request.upsertions]
+    users = dict.fromkeys(changed)
+    return AlterUserScramCredentialsResponse(
+        0, [AlterUserScramCredentialsResult(user, code, code.description) for user in users]
+    )
+
+
+def _late(response: AlterUserScramCredentialsResponse) -> AlterUserScramCredentialsResponse:
+    for result in response.results:
+        if not result.error_code:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            result.error_message = ErrorCode.REQUEST_TIMED_OUT.description
+    return response
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")

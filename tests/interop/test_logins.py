@@ -1,0 +1,245 @@
+"""Four clients log in by each mechanism, at ours and at Apache Kafka, and are told the same.
+
+Also Apache's own tools: users are administered by kafka-configs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.interop.java_session import JavaSession
+from tests.interop.logins import (
+    MECHANISMS,
+    ApacheOfAllProtocols,
+    Credentials,
+    HeadraceOfAllProtocols,
+    Login,
+    SecuredNode,
+    all_logins,
+    java_settings,
+    settings,
+    signer,
+)
+from tests.interop.topics import create_topic
+from tests.unit.server.a_secured_server import Certificates
+
+CLIENTS = ("librdkafka", "java", "franz-go", "kafkajs")
+CONFIGS = "kafka.admin.ConfigCommand"
+NEVER_WRITTEN = "never-written"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def ours(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, java: JavaSession
+) -> Iterator[SecuredNode]:
+    folder = tmp_path_factory.mktemp("ours")
+    with HeadraceOfAllProtocols(folder, settings(certificates)) as node:
+        assert isinstance(node, HeadraceOfAllProtocols)
+        add_users(node, java)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def apache(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, java: JavaSession
+) -> Iterator[SecuredNode]:
+    folder = tmp_path_factory.mktemp("apache")
+    with ApacheOfAllProtocols(folder, settings(certificates)) as node:
+        assert isinstance(node, ApacheOfAllProtocols)
+        add_users(node, java)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def logins(java: JavaSession) -> dict[str, Login]:
+    return all_logins(java)
+
+
+def add_users(node: SecuredNode, java: JavaSession) -> None:
+    """By Apache's own tool."""
+    for wish in (
+        "SCRAM-SHA-256=[iterations=8192,password=wonder]",
+        "SCRAM-SHA-512=[password=wonder]",
+    ):
+        said = java.run(
+            CONFIGS,
+            *("--bootstrap-server", node.bootstrap, "--alter", "--entity-type", "users"),
+            *("--entity-name", "alice", "--add-config", wish),
+        )
+        assert "Completed updating config for user alice." in said
+
+
+def both(
+    login: Login, ours: SecuredNode, apache: SecuredNode, topic: str, shown: Credentials
+) -> tuple[dict[str, str], dict[str, str]]:
+    found = []
+    for node in (ours, apache):
+        name = topic
+        if topic != NEVER_WRITTEN:
+            name = create_topic(node.bootstrap, topic)
+        found.append(login(node, name, shown))
+    return found[0], found[1]
+
+
+READ = {"read": "200000 bytes"}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_who_knows_the_password_gets_in(
+    ours: SecuredNode,
+    logins: dict[str, Login],
+    certificates: Certificates,
+    client: str,
+    mechanism: str,
+    listener: str,
+) -> None:
+    ca = str(certificates.ca) if listener == "SASL_SSL" else ""
+    topic = create_topic(ours.bootstrap, f"in-{client}-{mechanism}-{listener}")
+    shown = Credentials(listener, ca).by(mechanism)
+    assert logins[client](ours, topic, shown) == READ
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wonder")])
+def test_who_does_not_is_told_the_same_as_by_apache_kafka(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    certificates: Certificates,
+    client: str,
+    mechanism: str,
+    user: str,
+    password: str,
+) -> None:
+    shown = Credentials("SASL_SSL", str(certificates.ca)).by(mechanism, user, password)
+    mine, theirs = both(logins[client], ours, apache, NEVER_WRITTEN, shown)
+    assert mine["error"] == theirs["error"], (mine, theirs)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_mechanism_that_is_not_offered(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    client: str,
+) -> None:
+    """On a listener of each that takes SCRAM-SHA-512 alone."""
+    shown = Credentials("STRICT").by("PLAIN")
+    mine, theirs = both(logins[client], ours, apache, NEVER_WRITTEN, shown)
+    assert mine["error"] == theirs["error"], (mine, theirs)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_signed_token_opens(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    certificates: Certificates,
+    client: str,
+) -> None:
+    shown = Credentials("SASL_SSL", str(certificates.ca), mechanism="OAUTHBEARER")
+    shown = replace(shown, token=signer(certificates).token())
+    mine, theirs = both(logins[client], ours, apache, f"token-{client}", shown)
+    assert mine == theirs == READ
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("fault", ["expired", "for another audience"])
+def test_a_token_with_a_fault_does_not(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    certificates: Certificates,
+    client: str,
+    fault: str,
+) -> None:
+    wrong = {"aud": "elsewhere"} if fault != "expired" else {"exp": int(time.time()) - 100}
+    shown = Credentials("SASL_SSL", str(certificates.ca), mechanism="OAUTHBEARER")
+    shown = replace(shown, token=signer(certificates).token(**wrong))
+    mine, theirs = both(logins[client], ours, apache, NEVER_WRITTEN, shown)
+    assert mine["error"] == theirs["error"], (mine, theirs)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_tls_and_certificates(
+    ours: SecuredNode, logins: dict[str, Login], certificates: Certificates, client: str
+) -> None:
+    topic = create_topic(ours.bootstrap, f"tls-{client}")
+    ca = str(certificates.ca)
+    assert logins[client](ours, topic, Credentials("SSL", ca)) == READ
+    mine = str(certificates.client("alice"))
+    topic = create_topic(ours.bootstrap, f"mutual-{client}")
+    assert logins[client](ours, topic, Credentials("MUTUAL", ca, mine)) == READ
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("shown", ["nothing", "a stranger's"])
+def test_without_a_certificate_or_with_a_foreign_one(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    certificates: Certificates,
+    client: str,
+    shown: str,
+) -> None:
+    certificate = "" if shown == "nothing" else str(certificates.stranger("mallory"))
+    credentials = Credentials("MUTUAL", str(certificates.ca), certificate)
+    mine, theirs = both(logins[client], ours, apache, NEVER_WRITTEN, credentials)
+    assert mine["error"] == theirs["error"], (mine, theirs)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broker_whom_the_client_does_not_trust(
+    ours: SecuredNode,
+    apache: SecuredNode,
+    logins: dict[str, Login],
+    tmp_path: Path,
+    client: str,
+) -> None:
+    """The client ends the handshake; both brokers live on."""
+    elsewhere = Certificates(tmp_path)
+    mine, theirs = both(
+        logins[client], ours, apache, NEVER_WRITTEN, Credentials("SSL", str(elsewhere.ca))
+    )
+    assert mine["error"] == theirs["error"], (mine, theirs)
+
+
+# ---- Apache's tools
+
+
+def test_kafka_configs_administers_users(ours: SecuredNode, java: JavaSession) -> None:
+    at = ("--bootstrap-server", ours.bootstrap)
+    user = ("--entity-type", "users", "--entity-name", "dora")
+    java.run(CONFIGS, *at, *user, "--alter", "--add-config", "SCRAM-SHA-256=[password=explorer]")
+    described = java.run(CONFIGS, *at, *user, "--describe")
+    assert "SCRAM-SHA-256=iterations=4096" in described
+    java.run(CONFIGS, *at, *user, "--alter", "--delete-config", "SCRAM-SHA-256")
+    assert "SCRAM-SHA-256" not in java.run(CONFIGS, *at, *user, "--describe")
+
+
+def test_a_tool_logs_in_by_its_command_config(
+    ours: SecuredNode, java: JavaSession, certificates: Certificates, tmp_path: Path
+) -> None:
+    shown = Credentials("SASL_SSL", str(certificates.ca)).by("SCRAM-SHA-512")
+    given = java_settings(ours, shown)
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    said = java.run(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", given["bootstrap.servers"], "--command-config", str(path)),
+        "--list",
+    )
+    assert said is not None
