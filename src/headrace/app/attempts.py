@@ -41,6 +41,7 @@ class Attempts:
         limit_ms = subscription.retry.time_limit_ms
         self.time_limit_s = None if limit_ms is None else limit_ms / 1000
         self._decoders: dict[str, Any] = {}
+        self._left: dict[Job, HeaderList] = {}  # by attempts that failed a moment ago
         # The common case, on the path of every record.
         self.simple = (
             self.plan.only_value
@@ -68,11 +69,22 @@ class Attempts:
         value = self.value(job)
         message = job.message()
         with _observed(self._observers, self.work.subscription, message):
-            if self.time_limit_s is not None and self.plan.asynchronous:
-                results = await self._within_limit(job, value, message)
-            else:
-                results = await self._with_once(job, value, message)
-            return self._published(results, message)
+            try:
+                if self.time_limit_s is not None and self.plan.asynchronous:
+                    results = await self._within_limit(job, value, message)
+                else:
+                    results = await self._with_once(job, value, message)
+                return self._published(results, message)
+            except Duplicate:
+                raise
+            except BaseException:
+                if self._observers:
+                    self._left[job] = self.headers_for(message)
+                raise
+
+    def left_by(self, job: Job) -> HeaderList:
+        """Headers for what is written because the attempt failed: they belong to the attempt."""
+        return self._left.pop(job, [])
 
     async def batch(self, values: list[Any], messages: list[Message]) -> Written:
         call = self._called(values, messages, None)

@@ -160,7 +160,7 @@ class Handling:
             except BaseException as error:  # noqa: BLE001 - judged below, whatever it is
                 self._reraise_ours(error)
                 failure = error
-                more = self.attempts.headers_for(job.message()) if work.observers else []
+                more = self.attempts.left_by(job) if work.observers else []
                 if not await self._settled(run, pending):
                     return False
                 pending.clear()
@@ -252,7 +252,7 @@ class Handling:
                 self._reraise_ours(raised)
                 error = raised
             if error is not None:
-                more = self.attempts.headers_for(job.message()) if work.observers else []
+                more = self.attempts.left_by(job) if work.observers else []
                 instead = work.failed_exactly_once(run, at, error, more)
                 if instead is not None:
                     results.append((job, instead))

@@ -163,7 +163,8 @@ def test_a_delay_and_what_a_handler_sends_belong_to_the_same_trace():
 
 
 def context_of(span):
-    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01".encode()
+    at = span.context
+    return f"00-{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}".encode()
 
 
 class Line(BaseModel):
