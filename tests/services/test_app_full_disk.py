@@ -78,7 +78,7 @@ def test_retries_dead_letters_and_offsets_wait_for_room(node: HeadraceNode, tmp_
         try:
             assert os.statvfs(node.data.parent).f_bavail == 0
             seen = len(workers.seen())
-            time.sleep(FULL_S)  # longer than a session: nobody may be thrown out for it either
+            time.sleep(FULL_S)  # as long as a session
             assert all(process.poll() is None for process in workers.running)
             assert node.is_running()
         finally:
