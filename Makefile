@@ -15,6 +15,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Rounds of the kill and fault tests; CI sets 3. `make soak` has its own, larger number.
 ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
+# Of make test: most tests wait for something, so there are more than cores. 0: one by one.
+PROCESSES ?= 3
 # More for the command behind a target: make start ARGS="--listen localhost:9093"
 ARGS ?=
 
@@ -32,7 +34,7 @@ setup: $(RUN_STAMP) ## make .venv with the command .venv/bin/headrace
 
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: $(DEV_STAMP) ## format, lint, strict types, layers, generated code up to date
@@ -97,6 +99,19 @@ conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 soak: $(DEV_STAMP) ## the long runs: kill -9 under load, 50 rounds
 	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak $(ARGS)
 
+# Minutes that the fuzzer runs; CI takes half a minute.
+MINUTES ?= 1
+FUZZ_STAMP := .venv/.installed-fuzz
+
+.PHONY: fuzz
+fuzz: $(FUZZ_STAMP) ## fuzz the whole request path: MINUTES=10
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+$(FUZZ_STAMP): requirements/fuzz.txt $(DEV_STAMP)
+	@echo 'Installing what requirements/fuzz.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
 .PHONY: bench
 bench: $(DEV_STAMP) programs ## measure beside Apache Kafka in one run, print ratios
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -107,7 +122,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run app dev spark; do \
+	@for name in run app dev spark fuzz; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
