@@ -18,7 +18,9 @@ START_MS = 1_700_000_000_000
 class Bench:
     """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
 
-    def __init__(self, folder, *, flushes_wait=False, compaction=None, **settings):
+    def __init__(
+        self, folder, *, flushes_wait=False, compaction=None, request_clock=None, **settings
+    ):
         self.folder = folder
         self.now = Now(1_000, START_MS)
         self.background = deque()
@@ -35,6 +37,7 @@ class Bench:
             space=lambda: (1_000_000, 500_000),
             open_files=100,
             compaction=compaction,
+            request_clock=request_clock,
         )
         self.settle()
         self.flushes_wait = flushes_wait

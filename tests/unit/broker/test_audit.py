@@ -1,0 +1,164 @@
+"""Admin changes stand in the log and in the topic `headrace.audit`, by name and without values."""
+
+import json
+import logging
+
+import pytest
+
+from headrace.broker import audit
+from headrace.broker.audit import AUDIT_TOPIC, AUDITED
+from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
+from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from headrace.protocol.messages import (
+    alter_client_quotas,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    incremental_alter_configs,
+    offset_delete,
+    update_features,
+    write_txn_markers,
+)
+from tests.unit.broker.bench import Bench, values_in
+
+SECRET = "hunter2-do-not-log"
+
+
+@pytest.fixture
+def lines(caplog):
+    """What the logger has got, as objects."""
+    caplog.set_level(logging.INFO, logger="headrace.audit")
+    return lambda: [
+        json.loads(record.message) for record in caplog.records if record.name == "headrace.audit"
+    ]
+
+
+def test_a_change_stands_in_the_log(tmp_path, lines):
+    bench = Bench(tmp_path / "data")
+    bench.create("orders")
+    request = create_topics.CreateTopicsRequest(
+        [create_topics.CreatableTopic(name, 1, 1) for name in ("orders", "new")], 1000
+    )
+    bench.ask(create_topics, request)
+    bench.advance(100)
+    first, second = lines()
+    assert first["event"] == "change" and first["api"] == "CreateTopics"
+    assert first["principal"] == "User:ANONYMOUS" and first["host"] == "127.0.0.1"
+    assert first["done"] == ["orders"] and "refused" not in first
+    assert second["done"] == ["new"]
+    assert second["refused"] == {"TOPIC_ALREADY_EXISTS": ["orders"]}
+
+
+def test_reading_and_writing_records_is_no_admin_change(tmp_path, lines):
+    bench = Bench(tmp_path / "data")
+    bench.create("orders")
+    bench.advance(100)
+    bench.produce("orders", "a")
+    bench.fetch("orders")
+    bench.advance(100)
+    assert len(lines()) == 1
+
+
+def test_the_topic_is_made_when_there_is_something_to_say(tmp_path, lines):
+    bench = Bench(tmp_path / "data", headrace_audit="topic")
+    bench.advance(1_000)
+    assert AUDIT_TOPIC not in bench.node.broker.topics.by_name
+    bench.create("orders")
+    bench.advance(100)
+    bench.advance(100)
+    found = [json.loads(value) for value in values_in(bench.fetch(AUDIT_TOPIC).records)]
+    assert found == lines()
+    assert [line["done"] for line in found] == [["orders"]]
+    bench.create("more")
+    bench.advance(100)
+    assert bench.fetch(AUDIT_TOPIC).high_watermark == 2
+
+
+def test_the_last_lines_are_written_when_the_node_stops(tmp_path):
+    bench = Bench(tmp_path / "data", headrace_audit="topic")
+    bench.create("orders")
+    bench.advance(100)
+    bench.advance(100)
+    bench.create("last")
+    bench.stop()
+    again = Bench(bench.folder)
+    assert again.fetch(AUDIT_TOPIC).high_watermark == 2
+
+
+def test_a_topic_that_cannot_be_written_costs_no_memory_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "MOST_WAITING_FOR_THE_TOPIC", 10)
+    bench = Bench(tmp_path / "data", headrace_audit="topic")
+    bench.create("orders")
+    bench.advance(100)
+    bench.advance(100)
+    leader = bench.node.broker.topics.by_name[AUDIT_TOPIC].leaders[0]
+    leader.log.settings.max_message_bytes = 1
+    for number in range(30):
+        bench.create(f"topic-{number}")
+        bench.advance(100)
+    assert bench.node.audit.dropped == 20
+
+
+def test_switched_off_nothing_is_said(tmp_path, lines):
+    bench = Bench(tmp_path / "data", headrace_audit="off")
+    bench.create("orders")
+    bench.advance(100)
+    assert lines() == []
+
+
+def test_settings_are_noted_by_name_and_never_by_value(tmp_path, lines):
+    bench = Bench(tmp_path / "data")
+    changed = [
+        incremental_alter_configs.AlterableConfig(name, 0, SECRET)
+        for name in ("listener.name.x.plain.sasl.jaas.config", "ssl.key.password", "my.token")
+    ]
+    resource = incremental_alter_configs.AlterConfigsResource(4, "1", changed)
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource], False)
+    bench.ask(incremental_alter_configs, request)
+    bench.advance(100)
+    [line] = lines()
+    assert "my.token" in json.dumps(line) and SECRET not in json.dumps(line)
+
+
+def test_every_admin_request_is_noted(tmp_path, lines):
+    """Each of them once, so that no line of the table fails on a real answer."""
+    bench = Bench(tmp_path / "data")
+    bench.create("orders")
+    entity = alter_client_quotas.RequestEntryData(
+        [alter_client_quotas.EntityData("user", None)],
+        [alter_client_quotas.OpData("producer_byte_rate", 5.0, False)],
+    )
+    requests = [
+        (delete_records, delete_records.DeleteRecordsRequest([], 100)),
+        (
+            create_partitions,
+            create_partitions.CreatePartitionsRequest(
+                [create_partitions.CreatePartitionsTopic("orders", 2, None)], 100, False
+            ),
+        ),
+        (delete_groups, delete_groups.DeleteGroupsRequest(["g"])),
+        (offset_delete, offset_delete.OffsetDeleteRequest("g", [])),
+        (alter_client_quotas, alter_client_quotas.AlterClientQuotasRequest([entity], False)),
+        (update_features, update_features.UpdateFeaturesRequest(100, [], False)),
+        (write_txn_markers, write_txn_markers.WriteTxnMarkersRequest([])),
+        (
+            delete_topics,
+            delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("orders")], [], 100),
+        ),
+    ]
+    for messages, request in requests:
+        bench.ask(messages, request, version=min(messages.VERSIONS[-1], served(messages)))
+    bench.advance(100)
+    noted = {line["api"] for line in lines()}
+    assert {messages.NAME for messages, _ in requests} <= noted
+
+
+def served(messages):
+    [api] = [api for api in (*BROKER_HANDLERS, *CONTROLLER_HANDLERS) if api.messages is messages]
+    return api.versions[-1]
+
+
+def test_the_table_names_no_api_that_reads_or_writes_records():
+    assert not AUDITED.keys() & {0, 1, 2, 3, 8, 9, 11, 12, 22, 28}
