@@ -30,6 +30,7 @@ FOLDERS = {
     "coordination/group": "consumer groups",
     "coordination/transaction": "transactions",
     "serving": "WHAT EVERY REQUEST PASSES: routes, replies in order, purgatory",
+    "serving/authentication": "LOGINS, pure: mechanisms and what a session may send",
     "controller": "DECIDES CHANGES, as metadata records",
     "controller/handlers": "one file per API",
     "broker": "ANSWERS CLIENTS about records",
@@ -47,6 +48,7 @@ FOLDERS = {
     "cli/checkup": "what the doctor looks at",
     "cli/delayed": "what `headrace delay` shows",
     "cli/dump": "what segment dump shows",
+    "cli/secured": "what `headrace security init` writes",
 }
 # Too many and too alike to list: the folder's line is enough.
 NOT_LISTED = ("protocol/definitions", "protocol/messages")
