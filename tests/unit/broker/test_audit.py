@@ -18,9 +18,16 @@ from headrace.protocol.messages import (
     delete_topics,
     incremental_alter_configs,
     offset_delete,
+    sasl_authenticate,
+    sasl_handshake,
     update_features,
     write_txn_markers,
 )
+from headrace.serving.auditing import logins_to
+from headrace.serving.authentication.login import Login
+from headrace.serving.authentication.mechanisms import Logins, Mechanisms
+from headrace.serving.authentication.plain import Plain
+from headrace.serving.principal import Principal
 from tests.unit.broker.bench import Bench, values_in
 
 SECRET = "hunter2-do-not-log"
@@ -162,3 +169,35 @@ def served(messages):
 
 def test_the_table_names_no_api_that_reads_or_writes_records():
     assert not AUDITED.keys() & {0, 1, 2, 3, 8, 9, 11, 12, 22, 28}
+
+
+def test_a_denied_request_is_noted_with_what_was_missing(tmp_path, lines):
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    bench = Bench(tmp_path / "data", authorizer_class_name=standard, super_users="User:ANONYMOUS")
+    bench.create("orders")
+    session = bench.connect()
+    session.principal = Principal("User", "ann")
+    for _ in range(3):
+        assert bench.produce("orders", "x", session=session).error_code != 0
+    bench.advance(100)
+    [line] = [line for line in lines() if line["event"] == "denied"]
+    assert (line["principal"], line["operation"]) == ("User:ann", "WRITE")
+    assert line["resource"] == "topic orders" and line["times"] == 3
+
+
+def test_a_failed_login_is_noted_and_a_good_one_is_not(tmp_path, lines):
+    bench = Bench(tmp_path / "data")
+    logins = Logins()
+    logins.watchers.append(logins_to(bench.node.auditor))
+    for password in ("wrong-one", "right-one"):
+        session = bench.connect()
+        begin = {"PLAIN": lambda: Plain({"ann": "right-one"})}
+        session.login = Login(Mechanisms(begin, logins))
+        bench.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest("PLAIN"), session=session)
+        token = b"\0ann\0" + password.encode()
+        request = sasl_authenticate.SaslAuthenticateRequest(token)
+        bench.ask(sasl_authenticate, request, session=session)
+        bench.advance(200)
+    [line] = lines()
+    assert line["event"] == "login-failed" and line["mechanism"] == "PLAIN"
+    assert line["host"] == "127.0.0.1" and "wrong-one" not in json.dumps(line)
