@@ -45,19 +45,20 @@ def test_each_effect_is_in_the_database_once_and_in_order(
             settled(node.bootstrap, workers, ledger, fed, within_s=600)
         wrong = ledger.wrong(fed)
         parked = dead(node.bootstrap)
+        pause_s = ledger.longest_pause_s()
         assert not wrong, f"with SEED={SEED}: {len(wrong)} wrong, such as {wrong[:5]}"
         assert set(parked) == fed.parked()
         assert committed_ends(node.bootstrap)
     engine.dispose()
-    tell(killed, len(fed.handled()), len(fed.parked()), time.monotonic() - began)
+    tell(killed, len(fed.handled()), len(fed.parked()), pause_s, time.monotonic() - began)
 
 
-def tell(killed: tuple[int, int], handled: int, parked: int, took_s: float) -> None:
+def tell(killed: tuple[int, int], handled: int, parked: int, pause_s: float, took_s: float) -> None:
     where = "Apache Kafka 4.3.1" if TARGET == "apache" else "Headrace"
     write_row(
         f"app on {where}, order of 2,000 keys, once=Sql on PostgreSQL, {RECORDS:,} records of "
         f"which {FAILING:.0%} fail at first, 1 to 4 workers (seed {SEED}): worker killed "
         f"{killed[0]} times, broker killed {killed[1]} times",
         f"{handled:,} effects, each once and in the order of its key, {parked:,} records parked, "
-        f"none lost; {took_s:.0f} s in all",
+        f"none lost; longest time without any effect {pause_s:.0f} s; {took_s:.0f} s in all",
     )
