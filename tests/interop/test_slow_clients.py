@@ -16,8 +16,9 @@ import pytest
 from headrace.protocol.messages import metadata
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection, encode_header
-from tests.interop.brokers import TARGET, Node, make_node
+from tests.interop.brokers import TARGET, HeadraceNode, Node, free_port, make_node
 from tests.interop.test_hostile import connect, others_keep_working, raise_open_files
+from tests.unit.server.a_secured_server import Certificates
 
 MB = 1 << 20
 
@@ -75,6 +76,51 @@ def is_at_end(connection: socket.socket) -> bool:
         return connection.recv(1, socket.MSG_PEEK) == b""
     except ConnectionResetError:
         return True
+
+
+class TwoDoors(HeadraceNode):
+    """One listener in the clear, for the companion, and one with TLS, for who never finishes."""
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        super().__init__(folder, settings)
+        self.tls_port = free_port()
+        self.settings["listeners"] = f"PLAINTEXT://{self.bootstrap},SSL://127.0.0.1:{self.tls_port}"
+
+    def command(self) -> list[str]:
+        program, start, data, folder, _, _, *rest = super().command()
+        return [program, start, data, folder, *rest]  # where to listen is among the settings
+
+
+@pytest.mark.skipif(TARGET == "apache", reason="a node of ours with two listeners")
+def test_handshakes_that_never_end(tmp_path: Path) -> None:
+    """Of those who have not shown who they are 2,000 are kept; the oldest has to go."""
+    raise_open_files(6_000)
+    certificates = Certificates(tmp_path)
+    hello = bytes.fromhex("1603010200010001fc0303")  # and 500 bytes that never come
+    with TwoDoors(tmp_path / "node", certificates.settings()) as node:
+        stage = Stage(node)
+        topic = stage.topic("attacked", partitions=2)
+        stage.drop()
+        with others_keep_working(node, topic, memory_mb=200), contextlib.ExitStack() as held:
+            halfway = []
+            for number in range(2_500):
+                each = socket.create_connection(("127.0.0.1", node.tls_port), timeout=10)
+                held.enter_context(each)
+                halfway.append(each)
+                if number % 2:
+                    each.sendall(hello)
+            deadline = time.monotonic() + 20
+            gone = 0
+            while gone < 500 and time.monotonic() < deadline:
+                time.sleep(0.1)
+                gone = sum(is_at_end(connection) for connection in halfway)
+            assert 490 <= gone <= 520, gone
+            context = certificates.context()
+            with (
+                socket.create_connection(("127.0.0.1", node.tls_port), timeout=20) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as client,
+            ):
+                assert client.version() == "TLSv1.3", "who goes on is let in"
 
 
 @pytest.mark.skipif(TARGET == "apache", reason="a test of ours; Apache Kafka needs more memory")
