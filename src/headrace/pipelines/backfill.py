@@ -76,7 +76,8 @@ def committed_ends(connection: Connection, topics: Iterable[str]) -> Offsets:
         for topic in topics
         for partition in cluster.topics[topic].partitions
     }
-    asked = connection.admin().list_offsets(
+    admin = connection.admin()  # what it was asked is forgotten when it goes
+    asked = admin.list_offsets(
         wanted,
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=connection.timeout_s,

@@ -128,9 +128,9 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     field = F.col(PARSED)
     wrong = f"the value is not JSON of the schema {schema.simpleString()}"[:1000]
     reasons = [
-        F.when(field.isNull() | field[CORRUPT].isNotNull(), F.lit(wrong)),
         # Spark would take the first of a list of objects and drop the others.
         F.when(text.rlike(r"^\s*\["), F.lit("the value is a list, not an object")),
+        F.when(field.isNull() | field[CORRUPT].isNotNull(), F.lit(wrong)),
     ]
     reasons += [
         F.when(field[one.name].isNull(), F.lit(f"the field {one.name} is missing"))
