@@ -15,6 +15,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Rounds of the kill and fault tests; CI sets 3. `make soak` has its own, larger number.
 ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
+# Each starts a Spark.
+PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
 # Of make test: most tests wait for something, so there are more than cores. 0: one by one.
 PROCESSES ?= 3
 # More for the command behind a target: make start ARGS="--listen localhost:9093"
@@ -66,7 +68,7 @@ SPARK_BIN := .cache/pipelines-python/bin
 SPARK_STAMP := .cache/pipelines-python/.installed
 
 .PHONY: pipelines
-pipelines: $(SPARK_STAMP) ## data pipelines on a real Spark, minutes
+pipelines: $(SPARK_STAMP) servers ## data pipelines on a real Spark, minutes
 	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest tests/pipelines $(ARGS)
 
 $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
@@ -96,8 +98,9 @@ conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(ARGS)
 
 .PHONY: soak
-soak: $(DEV_STAMP) ## the long runs: kill -9 under load, 50 rounds
-	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak $(ARGS)
+soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 50 rounds
+	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak --ignore tests/soak/test_pipelines.py $(ARGS)
+	ROUNDS=$(PIPELINE_ROUNDS) $(SPARK_BIN)/python -m pytest tests/soak/test_pipelines.py $(ARGS)
 
 # Minutes that the fuzzer runs; CI takes half a minute.
 MINUTES ?= 1
