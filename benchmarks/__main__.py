@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from . import (
+    acls,
     app_handlers,
     big_start,
     compaction,
@@ -21,8 +22,11 @@ from . import (
     idle_groups,
     offset_commits,
     one_record_requests,
+    pipelines,
     produce_throughput,
+    scram_logins,
     start,
+    tls_throughput,
     topics_many,
     transactions,
 )
@@ -47,6 +51,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "big_start": big_start.BENCHMARK,
     "delay_messages": delay_messages.BENCHMARK,
     "app_handlers": app_handlers.BENCHMARK,
+    "pipelines": pipelines.BENCHMARK,
+    "acls": acls.BENCHMARK,
+    "tls_throughput": tls_throughput.BENCHMARK,
+    "scram_logins": scram_logins.BENCHMARK,
 }
 
 

@@ -123,6 +123,7 @@ class Target:
     port: int = field(default_factory=free_port)
     prefix: tuple[str, ...] = ()  # what the broker runs under, e.g. a profiler
     settings: dict[str, str] = field(default_factory=dict)  # beyond its ordinary ones, for both
+    listeners: dict[str, int] = field(default_factory=dict)  # by protocol, beside PLAINTEXT
 
     @property
     def data(self) -> Path:
@@ -169,8 +170,15 @@ class Target:
             address = f"{HOST}:{self.port}"
             settings = [f"--set={name}={value}" for name, value in self.settings.items()]
             where = ["--data", str(self.data), "--listen", address]
+            if self.listeners:
+                where = ["--data", str(self.data), f"--set=listeners={self._listeners()}"]
             return [*self.prefix, program, "start", *where, *settings]
         return self._java(JVM_FLAGS, "kafka.Kafka", str(self.folder / "server.properties"))
+
+    def _listeners(self) -> str:
+        """The listeners for clients, as the setting names them."""
+        places = {"PLAINTEXT": self.port} | self.listeners
+        return ",".join(f"{name}://{HOST}:{port}" for name, port in places.items())
 
     def _java(self, flags: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={LOG4J_SETTINGS}"
@@ -180,7 +188,7 @@ class Target:
     def _format(self) -> None:
         controller = f"{HOST}:{free_port()}"
         settings = APACHE_SETTINGS | {
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{controller}",
+            "listeners": f"{self._listeners()},CONTROLLER://{controller}",
             "controller.quorum.bootstrap.servers": controller,
             "log.dirs": str(self.data),
             **self.settings,

@@ -1,8 +1,9 @@
 """TLS on a connection: records in and out, by OpenSSL over memory and not over the socket.
 
 The socket is read and written as a plain one; ciphertext goes through two memory buffers of an
-`ssl.SSLObject`. One receive then brings many records (OpenSSL on a socket would make two system
-calls for each of 16 KiB), and nothing that OpenSSL wants can block the loop.
+`ssl.SSLObject`. One receive then brings many records, and nothing that OpenSSL wants can block the
+loop or stay unseen by the poller. An `ssl.SSLSocket` makes two system calls for each record of
+16 KiB and one copy less; both cost the same: 1.2 s/GB to receive, 1.0 to send (busy machine).
 
 Bounds: at most CIPHERTEXT_BYTES are taken from the socket at a time, a reply is read from its file
 and encrypted in pieces of PIECE_BYTES that must leave before the next one is made, and after
