@@ -72,9 +72,10 @@ def session_before_login():
 # ---- CVE-2022-34917: memory by length fields before the login ----------------------------------
 
 
+@pytest.mark.parametrize("size", [600 * 1024, 3 * 1024 * 1024, 99 * 1024 * 1024])
 @pytest.mark.parametrize("api_key", [17, 18, 36])
-def test_cve_2022_34917_no_large_frame_is_awaited_before_the_login(bench, api_key):
-    head = pack(">ihhih", 99 * 1024 * 1024, api_key, 0, 1, 2) + b"me"
+def test_cve_2022_34917_no_large_frame_is_awaited_before_the_login(bench, api_key, size):
+    head = pack(">ihhih", size, api_key, 0, 1, 2) + b"me"
     session = session_before_login()
     with pytest.raises(Refused):
         bench.node.dispatch.feed(session, memoryview(bytearray(head)), len(head))

@@ -172,6 +172,8 @@ def test_who_fetches_too_much_gets_an_answer_without_records(bench):
     emptied = ask_fetch(bench, session, 4)
     assert emptied.responses == [] and 0 < emptied.throttle_time_ms <= 10_000
     assert session.muted
+    again = ask_fetch(bench, bench.connect(), 4)
+    assert again.throttle_time_ms == emptied.throttle_time_ms, "what was not sent does not count"
     bench.advance(emptied.throttle_time_ms)
     assert not session.muted
     later = ask_fetch(bench, session, 4)
