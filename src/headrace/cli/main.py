@@ -32,6 +32,7 @@ COMMANDS = {
     "app": "Run an application's handlers, describe them.",
     "triggers": "Records call functions and HTTP endpoints.",
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset, new.",
+    "lake": "Topics as lake tables: fill, compact, versions, show.",
     "track": "Web tracking: a collector of events, a generator of made-up ones.",
     "transactions": "List, describe and abort transactions.",
     "acls": "Who may do what: list, add and remove access control entries.",
