@@ -8,6 +8,7 @@ from headrace.protocol.messages import (
     alter_client_quotas,
     create_topics,
     describe_client_quotas,
+    produce,
 )
 from headrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -19,7 +20,9 @@ from headrace.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
+from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage
+from tests.conformance.stories.asking import produce_request
 
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 TIME, CHANGES, CONNECTIONS = (
@@ -152,4 +155,33 @@ def changes_beyond_a_quota(stage: Stage) -> None:
         stage.ask("removed", alter_client_quotas, 1, altered(entry(everybody, **{CHANGES: None})))
 
 
-STORIES = (limits_are_set_found_and_removed, limits_that_make_no_sense, changes_beyond_a_quota)
+def a_producer_above_its_quota(stage: Stage) -> None:
+    """Told to wait for the same time to the millisecond: both measure over ten seconds."""
+    topic = stage.topic("above-a-quota")
+    everybody: Parts = [("user", None)]
+    batch = build(R(b"x" * 30_000))
+    stage.ask("set", alter_client_quotas, 1, altered(entry(everybody, **{PRODUCE: 1000.0})))
+    wait_for(stage, described(("user", DEFAULT, None)), {(PRODUCE, 1000.0)})
+    try:
+        for version in (9, 12):
+            answer: Any = stage.connection.ask(
+                produce, version, produce_request(version, topic, batch)
+            )
+            stage.keep(
+                f"v{version} is taken", answer.responses[0].partition_responses[0].error_code
+            )
+            if version == 9:  # later ones depend on how long ago it was
+                stage.keep("wait", answer.throttle_time_ms)
+            else:
+                stage.keep("a longer wait", answer.throttle_time_ms > 30_000)
+            stage.drop()
+    finally:
+        stage.ask("removed", alter_client_quotas, 1, altered(entry(everybody, **{PRODUCE: None})))
+
+
+STORIES = (
+    limits_are_set_found_and_removed,
+    limits_that_make_no_sense,
+    changes_beyond_a_quota,
+    a_producer_above_its_quota,
+)
