@@ -70,12 +70,23 @@ class Workers:
             *words,
         ]
         self.running: list[subprocess.Popen[bytes]] = []
+        self._ended = 0  # by themselves
 
     def start(self) -> None:
         with self._log.open("ab") as log:
             self.running.append(
                 subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
             )
+
+    def watch_over(self) -> None:
+        """One that starts while the broker is away says so and ends; there is always another."""
+        ended = [process for process in self.running if process.poll() is not None]
+        self.running = [process for process in self.running if process.poll() is None]
+        self._ended += len(ended)
+        said = self.log_text().count("Unreachable: No Kafka broker answers") if ended else 0
+        assert self._ended <= said or not ended, self.log_text()[-6000:]
+        if not self.running:
+            self.start()
 
     def kill_one(self, chance: random.Random) -> None:
         process = self.running.pop(chance.randrange(len(self.running)))

@@ -107,6 +107,7 @@ def rounds(
         until, before = time.monotonic() + every_s * (0.5 + chance.random()), ledger.count()
         while time.monotonic() < until or ledger.count() == before:
             time.sleep(0.5)
+            workers.watch_over()
             assert time.monotonic() < until + STANDSTILL_S, workers.log_text()[-6000:]
             if kills is None and ledger.count() >= most_is_done:
                 return killed[0], killed[1]
@@ -117,7 +118,8 @@ def rounds(
         else:
             workers.kill_one(chance)
             killed[0] += 1
-        while len(workers.running) < 1 or (len(workers.running) < most and chance.random() < 0.5):
+        workers.watch_over()
+        while len(workers.running) < most and chance.random() < 0.5:
             workers.start()
         if kills is None:
             assert sum(killed) < 1_000, "it does not get on"
@@ -138,5 +140,6 @@ def settled(bootstrap: str, workers: Workers, ledger: Ledger, fed: Fed, within_s
             f"{done} of {handled} effects, {len(unparked)} of {len(parked)} not parked: "
             f"{ledger.wrong(fed)[:5]}\n{workers.log_text()[-6000:]}"
         )
+        workers.watch_over()
         time.sleep(0.5)
     workers.stop_all()
