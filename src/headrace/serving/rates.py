@@ -14,20 +14,27 @@ LONGEST_THROTTLE_MS = 2**31 - 1
 
 
 class Rate:
-    """What was recorded per second, over `samples` samples of `sample_ms` each."""
+    """What was recorded per second, over `samples` samples of `sample_ms` each.
 
-    __slots__ = ("_samples", "_sample_ms", "_kept", "_current")
+    The sum is kept; all samples are looked at only when one of them may have become too old.
+    """
+
+    __slots__ = ("_samples", "_sample_ms", "_kept", "_current", "_total", "_oldest_ms", "_look_ms")
 
     def __init__(self, samples: int, sample_ms: int) -> None:
         self._samples = samples
         self._sample_ms = sample_ms
         self._kept: list[list[float]] = []  # start, last event, sum
         self._current = 0
+        self._total = 0.0
+        self._oldest_ms: float = 0  # start of the first sample
+        self._look_ms: float = 0  # when the first of them is too old
 
     def record(self, value: float, now_ms: int) -> None:
         kept = self._kept
         if not kept:
             kept.append([now_ms, now_ms, 0.0])
+            self._look_ms = 0
         sample = kept[self._current]
         if now_ms - sample[0] >= self._sample_ms:
             # One more than the samples: the oldest may have begun before the window.
@@ -36,26 +43,35 @@ class Rate:
                 kept.append([now_ms, now_ms, 0.0])
             sample = kept[self._current]
             sample[0], sample[2] = now_ms, 0.0
+            self._look_ms = 0
         sample[1] = now_ms
         sample[2] += value
+        self._total += value
 
     def measure(self, now_ms: int) -> tuple[float, float]:
         """The rate per second, and the milliseconds over which it was measured."""
-        expired_ms = now_ms - self._samples * self._sample_ms
-        total = 0.0
-        oldest_ms: float = now_ms
-        for sample in self._kept:
-            if sample[1] <= expired_ms:
-                sample[0] = sample[1] = now_ms
-                sample[2] = 0.0
-            total += sample[2]
-            oldest_ms = min(oldest_ms, sample[0])
-        elapsed_ms = now_ms - oldest_ms
+        if now_ms >= self._look_ms:
+            self._look(now_ms)
+        elapsed_ms = now_ms - self._oldest_ms
         lacking = self._samples - 1 - int(elapsed_ms // self._sample_ms)
         if lacking > 0:
             elapsed_ms += lacking * self._sample_ms
         elapsed_ms = max(elapsed_ms, 1)
-        return total * 1000 / elapsed_ms, elapsed_ms
+        return self._total * 1000 / elapsed_ms, elapsed_ms
+
+    def _look(self, now_ms: int) -> None:
+        """Forget what is too old, and note when to look again."""
+        window_ms = self._samples * self._sample_ms
+        self._total = 0.0
+        self._oldest_ms = now_ms
+        self._look_ms = now_ms + window_ms
+        for sample in self._kept:
+            if sample[1] <= now_ms - window_ms:
+                sample[0] = sample[1] = now_ms
+                sample[2] = 0.0
+            self._total += sample[2]
+            self._oldest_ms = min(self._oldest_ms, sample[0])
+            self._look_ms = min(self._look_ms, sample[1] + window_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long nothing must be recorded for the rate to come down to its limit."""

@@ -1,5 +1,8 @@
 """Rates as Apache Kafka measures them: samples of a window, a bucket of tokens."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headrace.serving.rates import LONGEST_THROTTLE_MS, Rate, TokenBucket
 
 
@@ -71,3 +74,48 @@ def test_a_bucket_is_never_fuller_than_full():
     bucket = TokenBucket(11, 1_000)
     bucket.record(1, 2, 0)
     assert bucket.measure(2, 1_000_000) == 22
+
+
+class Samples:
+    """The same as Apache Kafka's classes do it, sample by sample, with nothing kept in between."""
+
+    def __init__(self, samples, sample_ms):
+        self.samples, self.sample_ms = samples, sample_ms
+        self.kept, self.current = [], 0
+
+    def record(self, value, now_ms):
+        if not self.kept:
+            self.kept.append([now_ms, now_ms, 0])
+        if now_ms - self.kept[self.current][0] >= self.sample_ms:
+            self.current = (self.current + 1) % (self.samples + 1)
+            if self.current == len(self.kept):
+                self.kept.append(None)
+            self.kept[self.current] = [now_ms, now_ms, 0]
+        self.kept[self.current][1] = now_ms
+        self.kept[self.current][2] += value
+
+    def measure(self, now_ms):
+        for at, sample in enumerate(self.kept):
+            if now_ms - sample[1] >= self.samples * self.sample_ms:
+                self.kept[at] = [now_ms, now_ms, 0]
+        elapsed_ms = now_ms - min((sample[0] for sample in self.kept), default=now_ms)
+        full = elapsed_ms // self.sample_ms
+        elapsed_ms += max(0, self.samples - 1 - full) * self.sample_ms
+        elapsed_ms = max(1, elapsed_ms)
+        return sum(sample[2] for sample in self.kept) * 1000 / elapsed_ms, elapsed_ms
+
+
+steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 10_000), st.booleans()))
+
+
+@given(st.integers(1, 12), steps)
+def test_rates_are_those_of_apaches_samples(samples, events):
+    rate, model = Rate(samples, 1_000), Samples(samples, 1_000)
+    now_ms = 0
+    for passed_ms, value, asked in events:
+        now_ms += passed_ms
+        rate.record(value, now_ms)
+        model.record(value, now_ms)
+        if asked:
+            assert rate.measure(now_ms) == model.measure(now_ms)
+    assert rate.measure(now_ms + 500) == model.measure(now_ms + 500)
