@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import Json
+from headrace.cli.cluster import ClientConfig, Json
 from headrace.cli.failure import Failure
+from headrace.client.connection import CLIENT_CONFIG_VARIABLE
 from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -57,8 +58,10 @@ def run(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
+    client_config: ClientConfig = None,
 ) -> None:
     """Run an app until interrupted; then drain, commit and leave the group."""
+    _connect_by(client_config)
     _log_to_stderr(as_json=as_json)
     if workers == 1 and not reload or PARENT in os.environ:
         _run_here(which, window)
@@ -90,8 +93,9 @@ def _run_here(which: str, window: str | None) -> None:
 
 
 @app.command()
-def describe(which: Which, as_json: Json = False) -> None:
+def describe(which: Which, as_json: Json = False, client_config: ClientConfig = None) -> None:
     """Show the handlers of an app; with --json as an AsyncAPI 3 document."""
+    _connect_by(client_config)
     loaded = load(which)
     if as_json:
         from headrace.app.asyncapi import document
@@ -113,6 +117,12 @@ def describe(which: Which, as_json: Json = False) -> None:
     ]
     columns = ("handler", "topics", "attempts", "order by", "at once", "once", "publishes")
     output.table(columns, rows)
+
+
+def _connect_by(client_config: Path | None) -> None:
+    """Where an app says nothing of its cluster, it looks there; its workers inherit it."""
+    if client_config is not None:
+        os.environ[CLIENT_CONFIG_VARIABLE] = str(client_config.absolute())
 
 
 def load(which: str) -> App:

@@ -81,7 +81,8 @@ def start(
             ready = {"address": server.address, "data": folder, "pid": os.getpid()}
             said = json.dumps(ready)
         else:
-            said = panel(welcome(server.address, folder), framed=sys.stdout.isatty())
+            client = security / "admin.properties" if secure else None
+            said = panel(welcome(server.address, folder, client), framed=sys.stdout.isatty())
         sys.stdout.write(said + "\n")
         sys.stdout.flush()
 
@@ -100,7 +101,10 @@ def start(
         raise Failure(str(refusal)) from refusal
 
 
-def welcome(address: str, folder: str) -> list[str]:
+def welcome(address: str, folder: str, client: Path | None = None) -> list[str]:
+    """`client` is the file by which one gets in, if one is needed."""
+    by = "" if client is None else f" --client-config {client}"
+    kcat = f"-b {address}" if client is None else f"-F {client.with_name('admin.conf')}"
     return [
         f"Headrace {headrace.__version__}, a Kafka cluster of one",
         "",
@@ -108,9 +112,9 @@ def welcome(address: str, folder: str) -> list[str]:
         f"data     {folder}",
         "",
         "Try, in another terminal:",
-        f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}",
-        f"  {_command()} consume greetings --follow{_at(address)}",
-        f"  kcat -C -b {address} -t greetings",
+        f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}{by}",
+        f"  {_command()} consume greetings --follow{_at(address)}{by}",
+        f"  kcat -C {kcat} -t greetings",
         "",
         "Ctrl-C ends it.",
     ]

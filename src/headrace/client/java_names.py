@@ -1,13 +1,14 @@
-"""Settings by the Java client's names as librdkafka's: one client file then serves both worlds.
+"""Settings by the Java client's names as librdkafka's, and back: one client file for both worlds.
 
-What librdkafka calls alike passes as it is. Stores must be PEM; Java's own formats are refused with
-a sentence, since librdkafka cannot read them.
+What both call alike passes as it is. Stores must be PEM; Java's own formats are refused with a
+sentence, since librdkafka cannot read them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from headrace.client.errors import ClientError
 
@@ -58,3 +59,68 @@ def _login(line: str) -> dict[str, str]:
     if len(found) != 2:
         raise ClientError("sasl.jaas.config has no username and password that can be read.")
     return found
+
+
+def as_java(settings: Mapping[str, str]) -> dict[str, str]:
+    """What a client of Java needs to get in where these settings of librdkafka's do; no more."""
+    protocol = settings.get("security.protocol", "plaintext").upper()
+    if protocol == "PLAINTEXT":
+        return {}
+    found = {"security.protocol": protocol}
+    if "ssl.ca.location" in settings:
+        found |= _store("truststore", "location", settings["ssl.ca.location"])
+    elif "ssl.ca.pem" in settings:
+        found |= _store("truststore", "certificates", settings["ssl.ca.pem"])
+    chain = _text(settings, "ssl.certificate")
+    if chain is not None:
+        found |= _store("keystore", "certificate.chain", chain)
+        found["ssl.keystore.key"] = _text(settings, "ssl.key") or chain
+        if "ssl.key.password" in settings:
+            found["ssl.key.password"] = settings["ssl.key.password"]
+    if settings.get("ssl.endpoint.identification.algorithm") == "none":
+        found["ssl.endpoint.identification.algorithm"] = ""
+    if protocol.startswith("SASL_"):
+        mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "GSSAPI")
+        found |= {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas(mechanism, settings)}
+    return found
+
+
+def _store(store: str, what: str, value: str) -> dict[str, str]:
+    return {f"ssl.{store}.type": "PEM", f"ssl.{store}.{what}": value}
+
+
+def _text(settings: Mapping[str, str], name: str) -> str | None:
+    """PEM that stands in the settings or in a file that they name."""
+    if f"{name}.pem" in settings:
+        return settings[f"{name}.pem"]
+    if f"{name}.location" not in settings:
+        return None
+    path = Path(settings[f"{name}.location"])
+    try:
+        return path.read_text("utf-8")
+    except OSError as failure:
+        raise ClientError(f"Cannot read {path}: {failure.strerror}.") from failure
+
+
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+}
+
+
+def _jaas(mechanism: str, settings: Mapping[str, str]) -> str:
+    module = _MODULES.get(mechanism)
+    if module is None:
+        raise ClientError(
+            f"A login by {mechanism} must be told to Java by its own settings; "
+            f"{', '.join(_MODULES)} can be passed on."
+        )
+    user, password = (
+        settings.get(f"sasl.{name}", "").replace("\\", "\\\\").replace('"', '\\"')
+        for name in ("username", "password")
+    )
+    return (
+        f"org.apache.kafka.common.security.{module} required "
+        f'username="{user}" password="{password}";'
+    )

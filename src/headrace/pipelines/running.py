@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.java_names import as_java
 from headrace.client.topics import Topics
 from headrace.pipelines import backfill as backfills
 from headrace.pipelines import bar, reading, session, tables, writing
@@ -229,11 +230,18 @@ class Runner:
             data=self.data,
             bootstrap=self.connection.bootstrap,
             say=self.say,
+            secured=self._secured(),
         )
 
     def _source_options(self) -> dict[str, str]:
         topic = self.pipeline.topic
-        return {} if topic is None else reading.source_options(topic, self.connection.bootstrap)
+        if topic is None:
+            return {}
+        return {**self._secured(), **reading.source_options(topic, self.connection.bootstrap)}
+
+    def _secured(self) -> dict[str, str]:
+        """The connection's certificates and login, as Spark's Kafka connector wants them."""
+        return {f"kafka.{name}": value for name, value in as_java(self.connection.settings).items()}
 
     def _with_schema(
         self, spark: SparkSession, folder: Folder, options: dict[str, str]

@@ -42,9 +42,18 @@ class Writer:
 
     @classmethod
     def of(
-        cls, pipeline: Pipeline, stream: str, *, data: Path, bootstrap: str, say: writing.Say
+        cls,
+        pipeline: Pipeline,
+        stream: str,
+        *,
+        data: Path,
+        bootstrap: str,
+        say: writing.Say,
+        secured: dict[str, str] | None = None,
     ) -> Writer:
+        """`secured` is how the cluster wants to be spoken to; what the pipeline says wins."""
         options = pipeline.source.options if isinstance(pipeline.source, Topic) else {}
+        options = {**(secured or {}), **options}
         return cls(
             sink=pipeline.sink,
             data=data,

@@ -32,6 +32,7 @@ BIG_FRAME_BYTES = RECEIVE_BUFFER_BYTES // 2
 OWN_BUFFER_FROM = 64 * 1024
 OWN_BUFFERS = 16
 LONGEST_WAIT_MS = 1_000
+MOST_LINES_PER_SECOND = 20
 
 
 class Loop:
@@ -63,6 +64,8 @@ class Loop:
         self.turns = 0
         self.bytes_in = 0
         self.refused = 0
+        self._said_since_ms = 0
+        self._said = 0  # lines about closed connections, in the second that began then
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
         self._most_held_bytes = most_held_bytes
         self._held_bytes = 0  # of requests that are not complete, over all connections
@@ -143,13 +146,24 @@ class Loop:
             return
         if why is not None:
             self.refused += 1
-            log.warning("closed the connection of %s: %s", connection.address, why)
+            self._say(connection.address, why)
         self._drop_big(connection)
         self._held_bytes -= len(connection.tail)
         self.dispatch.forget(connection.session)
         self.poller.forget(connection.descriptor)
         connection.close()
         self.on_close(connection)
+
+    def _say(self, address: str, why: str) -> None:
+        """Whoever is sent away a thousand times a second does not fill the disk with it."""
+        now_ms = self.now.monotonic_ms
+        if now_ms - self._said_since_ms >= 1_000:
+            if self._said > MOST_LINES_PER_SECOND:
+                log.warning("closed %d more connections", self._said - MOST_LINES_PER_SECOND)
+            self._said_since_ms, self._said = now_ms, 0
+        self._said += 1
+        if self._said <= MOST_LINES_PER_SECOND:
+            log.warning("closed the connection of %s: %s", address, why)
 
     def close_idle(self, idle_ms: int) -> None:
         limit = self.now.monotonic_ms - idle_ms

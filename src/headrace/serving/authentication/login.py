@@ -13,7 +13,6 @@ and SaslAuthenticate do).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -23,8 +22,6 @@ from headrace.serving.api import Parked, Peer, Refused
 from headrace.serving.authentication.exchange import Exchange, LoginFailed
 from headrace.serving.authentication.mechanisms import LoginSeen, Mechanisms
 from headrace.serving.principal import Principal
-
-log = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 SHORTEST_BETWEEN_LOGINS_MS = 1_000
@@ -162,7 +159,6 @@ class Login:
         self.phase = Phase.FAILED
         self._exchange = None
         self.mechanisms.logins.note(LoginSeen(session, mechanism, None, str(failure), again))
-        log.info("a login of %s by %s failed: %s", session.client_host, mechanism, failure)
         return failure
 
     def told(self, failure: LoginFailed) -> str:
