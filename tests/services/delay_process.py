@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +40,20 @@ class DelayProcess:
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self) -> DelayProcess:
-        assert self.process is None, "already running"
-        command = [
+    def command(self) -> list[str]:
+        return [
             *(sys.executable, "-m", "headrace.services.delay.main"),
             *("--bootstrap", self.bootstrap),
             *("--folder", str(self.store)),
             *("--group", self.group, "--instance", self.instance),
             *("--admin-port", str(self.port)),
         ]
+
+    def start(self) -> DelayProcess:
+        assert self.process is None, "already running"
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
         _started.add(self.process)
         return self
@@ -140,3 +143,22 @@ class DelayProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.go_on()
             self.kill()
+
+
+class OnAMovedClock(DelayProcess):
+    """One whose wall clock is moved by `move_clock`, as somebody sets a machine's clock."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        super().__init__(bootstrap, folder)
+        self._moved = folder / "moved-by-ms"
+        self.move_clock(timedelta(0))
+
+    def move_clock(self, to: timedelta) -> None:
+        """So far from the real time; replaced at once, because it is read all the time."""
+        written = self._moved.with_suffix(".new")
+        written.write_text(str(to // timedelta(milliseconds=1)))
+        written.replace(self._moved)
+
+    def command(self) -> list[str]:
+        program = (sys.executable, "-m", "tests.services.delay_on_a_moved_clock")
+        return [*program, self.bootstrap, str(self.store), str(self.port), str(self._moved)]

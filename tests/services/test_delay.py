@@ -290,6 +290,7 @@ def test_a_node_brings_its_own_service_which_ends_with_it(tmp_path: Path) -> Non
         watcher, ledger = Watcher(node.bootstrap, "own"), Ledger(node.bootstrap, "own")
         ledger.send(b"hello", partition=0, delay_ms=100)
         settled(ledger, watcher, 30).require_clean()
+        assert "INFO" not in node.log_text(), "the screen belongs to the node"
         [child] = children_of(node.pid)
         node.kill()
         deadline = time.monotonic() + 20

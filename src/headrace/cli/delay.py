@@ -61,7 +61,7 @@ Partition = Annotated[
 PAGE = 20
 LARGEST_PAGE = 1000
 ADMIN_PORT = 9095
-# What was just sent is listed this soon: the service stores what it reads about once a second.
+# What was just sent is listed this soon: as soon as the service has read it.
 SOON_KNOWN_S = 2.0
 LOOK_AGAIN_S = 0.1
 

@@ -72,9 +72,10 @@ class DelayedTopics:
         self._make_companion(topics, target)
         # A rejected record is what came and a reason.
         largest = max(int(target.setting("max.message.bytes", "0")), DEFAULT_LARGEST_BYTES)
-        room = {"max.message.bytes": str(min(2 * largest, 2**31 - 1))}
+        stamped = delay_topics.STAMPED_BY_THE_BROKER
+        room = {"max.message.bytes": str(min(2 * largest, 2**31 - 1)), **stamped}
         _make(topics, delay_topics.rejected_of(topic), target, room)
-        _make(topics, delay_topics.outcomes_of(topic), target, {})
+        _make(topics, delay_topics.outcomes_of(topic), target, stamped)
         if delay_topics.REGISTRY not in topics.cluster.topics:
             _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
             self._wait_for(delay_topics.REGISTRY)

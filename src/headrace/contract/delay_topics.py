@@ -17,6 +17,9 @@ OUTCOMES_SUFFIX = ".delay.outcomes"
 REGISTRY = "headrace.delay.topics"
 FAR = "headrace.delay.far"
 GROUP = "headrace-delay"
+# Of topics that only the service writes to: the broker stamps their records, so that it does not
+# refuse them when the service's clock is ahead of its own.
+STAMPED_BY_THE_BROKER = {"message.timestamp.type": "LogAppendTime"}
 
 # 249 characters are Kafka's limit, and the longest of the names above must fit as well.
 LONGEST_TARGET_NAME = 249 - len(OUTCOMES_SUFFIX)

@@ -40,6 +40,7 @@ OUTCOMES = (CANCELLED, TOO_LATE, UNKNOWN)
 FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null
 FAR_APPENDED_AT = "headrace-far-appended-at"  # milliseconds since 1970, when the intake took it
 FAR_NULL = "headrace-far-null"  # present when the record's own value is null
+FAR_TOPIC_ID = "headrace-far-topic-id"  # of the intake: one made anew has the same name
 
 # What a record asks for by header. A delivered record carries none of them.
 INSTRUCTIONS = frozenset(
@@ -47,5 +48,7 @@ INSTRUCTIONS = frozenset(
 )
 # What the service itself adds: a record that was delivered once and is delayed again loses them,
 # but for a message id that its sender gave to a message without a schedule's id.
-DELIVERED = frozenset({DUE_AT, SOURCE, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL})
+DELIVERED = frozenset(
+    {DUE_AT, SOURCE, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL, FAR_TOPIC_ID}
+)
 NOT_HANDED_ON = INSTRUCTIONS | DELIVERED

@@ -124,4 +124,5 @@ def delay_command(bootstrap: str, data_folder: str, node_id: int) -> list[str]:
         *("--folder", folder),
         *("--instance", f"node-{node_id}"),
         "--end-with-parent",
+        *("--log-level", "WARNING"),  # the screen belongs to the node
     ]

@@ -82,3 +82,4 @@ def test_the_store_lies_beside_the_data_because_kafka_refuses_folders_it_does_no
     command = delay_command("localhost:9092", str(tmp_path / "data"), 1)
     assert command[command.index("--folder") + 1] == str(tmp_path / "data-delay")
     assert "--end-with-parent" in command
+    assert command[command.index("--log-level") + 1] == "WARNING", "the screen is the node's"

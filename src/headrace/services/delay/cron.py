@@ -110,9 +110,12 @@ def _place(zone: str) -> tzinfo:
 
 @lru_cache(maxsize=1_024)
 def _next(cron: Cron, after_ms: int) -> int | None:
-    after = datetime.fromtimestamp(after_ms // 1000, _place(cron.zone))
+    try:
+        after = datetime.fromtimestamp(after_ms // 1000, _place(cron.zone))
+        runs = CronSim(cron.expression, after)
+    except (OverflowError, ValueError, OSError):
+        return None  # calendars end with the year 9999, in some zones a few hours earlier
     # In the second of two equal hours it would answer with a time in the first.
-    runs = CronSim(cron.expression, after)
     while True:
         try:
             due_ms = round(next(runs).timestamp()) * 1000

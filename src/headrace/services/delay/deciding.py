@@ -24,7 +24,7 @@ from headrace.services.delay.rows import (
     run_of,
     weight_of,
 )
-from headrace.services.delay.settlement import FarRecord, Rejection, Settlement
+from headrace.services.delay.settlement import FarRecord, Misfit, Rejection, Settlement
 
 # Kept of the intake's age; when a partition cannot move on for long they become coarser.
 MOST_SAMPLES = 256
@@ -34,6 +34,7 @@ class State(Protocol):
     """Of a timeline, what is read here."""
 
     topic: str
+    topic_id: str
     partition: int
     progress: Progress
     limits: Limits
@@ -41,6 +42,7 @@ class State(Protocol):
     overlay: Overlay
     samples: list[Sample]
     refused: dict[int, str]
+    misfits: dict[int, Misfit]
 
     @property
     def taken_to(self) -> int: ...
@@ -82,6 +84,8 @@ def decide(state: State, now_ms: int, room: int) -> Settlement:
         settlement.refused_offsets = [rejection.record[0] for rejection in refused]
     done = [row for row in delivered if row[2][6] is None] + ended
     settlement.far = far_rows + _tombstones(state, done)
+    if room and state.misfits:
+        _set_aside(state, settlement)
     settlement.changes = Changes(
         progress.position,
         watermark,
@@ -95,6 +99,18 @@ def decide(state: State, now_ms: int, room: int) -> Settlement:
         done_ids=[((row[0], row[1]), row[2][5]) for row in done if row[2][5] is not None],
     )
     return settlement
+
+
+def _set_aside(state: State, settlement: Settlement) -> None:
+    """Misfits of the far topic: reported where people look, and gone from there."""
+    aside = list(state.misfits.items())
+    settlement.misfits = [offset for offset, _ in aside]
+    settlement.far += [
+        far_records.tombstone(state.topic, state.partition, offset) for offset, _ in aside
+    ]
+    settlement.rejections = settlement.rejections + [
+        Rejection(misfit.record, misfit.reason) for _, misfit in aside if misfit.reason is not None
+    ]
 
 
 def _names(rows: list[Row]) -> dict[str, DueKey | None]:
@@ -217,7 +233,7 @@ def _far(
             row = state.pending.get(key)
             assert row is not None, "a long row is there until it is done or dropped"
         if row is not None:
-            records.append(far_records.write(state.topic, state.partition, row))
+            records.append(far_records.write(state.topic, state.partition, row, state.topic_id))
             room -= weight_of(row[2])
             if room <= 0:
                 return key[1] + 1, records

@@ -1,12 +1,12 @@
 """The transactional producer: what is due and how far the group has come, in one transaction.
 
-`send` any number of records, then `commit` with the group's offsets. Three things can go wrong:
-`Aborted` (nothing became visible; begin anew), `Refused` (as well, because the cluster does not
-take certain records, which it names) and `Lost` (the producer is of no use any more, and whether
-the transaction was committed is known only after `open` of a new one). After each of them the
-truth is what the group has committed. A producer that saw its cluster fail is given up as well,
-even if it could go on: transactions that ended meanwhile are looked at before a new one begins
-(`hanging.py`). Belongs to one thread. Knows nothing of due times.
+`send` any number of records, then `commit` with the group's offsets. What can go wrong: `Aborted`
+(nothing became visible; begin anew), `Refused` (as well, because the cluster does not take certain
+records, which it names), `Barred` (as well, because a topic takes nothing of ours) and `Lost` (the
+producer is of no use any more, and whether the transaction was committed is known only after `open`
+of a new one). After each of them the truth is what the group has committed. A producer that saw its
+cluster fail is given up as well, even if it could go on: transactions that ended meanwhile are
+looked at before a new one begins (`hanging.py`). Belongs to one thread. Knows nothing of due times.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ OF_THE_RECORD = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_MSG,
-        KafkaError.INVALID_TIMESTAMP,
         KafkaError.POLICY_VIOLATION,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
+# What a topic says to whoever writes now: no permission, or a clock it does not believe.
+OF_A_TOPIC = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TIMESTAMP})
+# Of a transaction's other topics, when one of them may not be written to; it can come first.
+OF_A_NEIGHBOUR = KafkaError.OPERATION_NOT_ATTEMPTED
 
 
 # A connection that broke, in whatever way.
@@ -70,6 +73,19 @@ class Refused(Aborted):
     def __init__(self, refusals: list[Refusal]) -> None:
         super().__init__(refusals[0].why)
         self.refusals = refusals
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """That refused something, and why."""
+        return {each.topic: each.sentence() for each in self.refusals}
+
+
+class Barred(Aborted):
+    """A topic takes nothing of ours now: which and why, if that was told."""
+
+    def __init__(self, why: str, topics: dict[str, str]) -> None:
+        super().__init__(why)
+        self.topics = topics  # and a sentence for people
 
 
 class Lost(Exception):
@@ -88,6 +104,17 @@ class Refusal:
         self.value = message.value()
         self.code = error.code()
         self.why = error.str()
+
+    def sentence(self) -> str:
+        """What the topic has against it, and what to do."""
+        if self.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return f"the service may not write to {self.topic}: give it the permission"
+        if self.code == KafkaError.INVALID_TIMESTAMP:
+            return (
+                f"{self.topic} does not take the time of delivery: the clocks of the service and "
+                "of the broker differ by more than message.timestamp.after.max.ms"
+            )
+        return f"{self.topic} refuses what must go there: {self.why}"
 
 
 class Deliverer:
@@ -209,10 +236,12 @@ class Deliverer:
             _insistently(lambda: self._producer.abort_transaction(PATIENCE_S))
         except KafkaException as worse:
             return Lost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
-        refusals = [each for each in self._refusals if each.code in OF_THE_RECORD]
-        self._refusals.clear()
-        if refusals:
+        told, self._refusals = self._refusals, []
+        if refusals := [each for each in told if each.code in OF_THE_RECORD]:
             return Refused(refusals)
+        barred = {each.topic: each.sentence() for each in told if each.code in OF_A_TOPIC}
+        if barred or error.code() in OF_A_TOPIC or error.code() == OF_A_NEIGHBOUR:
+            return Barred(f"{error.name()}: {error.str()}", barred)
         if monotonic() - self._began_at > SLOW_S:
             return Lost(f"{error.name()}: {error.str()}; aborted, but it took long")
         return Aborted(f"{error.name()}: {error.str()}")

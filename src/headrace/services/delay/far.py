@@ -1,14 +1,15 @@
 """The far topic: read for partitions whose store is lost, and the intake freed after a move to it.
 
 Reading goes to the end as it was, open transactions included, when the group's offset was known; it
-takes some records per call, so that other partitions flow meanwhile. Of each key the last record
-counts. Deleting records of the intake is asked for and not waited for: what is not deleted now goes
-with the next move.
+takes some records per call, so that other partitions flow meanwhile. The timelines keep on disk
+what they are given; here is never more than a call takes. Deleting records of the intake is asked
+for and not waited for: what is not deleted now goes with the next move.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from typing import Any
 from zlib import crc32
@@ -27,7 +28,9 @@ from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import kafka_error
 from headrace.contract.delay_topics import FAR
 from headrace.services.delay.far_records import place_of
-from headrace.services.delay.intake import RECONNECT, Place, headers_of
+from headrace.services.delay.intake import FETCHED_KIB, RECONNECT, Place, headers_of
+from headrace.services.delay.owned import Owned
+from headrace.services.delay.timeline import Timeline
 
 log = logging.getLogger("headrace.delay")
 
@@ -35,7 +38,6 @@ ANSWER_WITHIN_S = 10.0
 RECORDS_PER_CALL = 5_000
 
 Headers = list[tuple[str, bytes | None]]
-FarRow = tuple[bytes, bytes, Headers]
 
 
 def far_partition(place: Place, partitions: int) -> int:
@@ -44,10 +46,10 @@ def far_partition(place: Place, partitions: int) -> int:
 
 
 class FarReader:
-    """The far topic from its beginning to its end, for some places."""
+    """The far topic from its beginning to its end, for some timelines."""
 
-    def __init__(self, connection: Connection, places: set[Place]) -> None:
-        self.places = places
+    def __init__(self, connection: Connection, timelines: dict[Place, Timeline]) -> None:
+        self.timelines = timelines
         settings = program_settings(
             connection,
             {
@@ -58,32 +60,30 @@ class FarReader:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 2,
+                "queued.max.messages.kbytes": FETCHED_KIB,
                 **RECONNECT,
             },
         )
         self._consumer = made(lambda: Consumer(settings))
-        self._live: dict[Place, dict[bytes, FarRow]] = {place: {} for place in places}
         self._ends: dict[int, int] | None = None
+        self._told: set[str] = set()
 
-    def read(self) -> dict[Place, list[FarRow]] | None:
-        """Some more; the live records of each place once all are read."""
+    def read(self) -> bool:
+        """Some more; whether that was all."""
         try:
             if self._ends is None:
                 self._ends = self._find_ends()
         except KafkaException as failure:
-            log.info("the far topic cannot be read yet: %s", kafka_error(failure).str())
-            return None
+            self._tell(kafka_error(failure).str())
+            return False
         messages = self._consumer.consume(RECORDS_PER_CALL, 0) if self._ends else []
         for message in messages:
             key, error = message.key(), message.error()
             if error is not None:
                 self._reached(message, error)
             elif key is not None:
-                self._keep(key, message.value(), headers_of(message))
-        if self._ends:
-            return None
-        self._consumer.close()
-        return {place: list(rows.values()) for place, rows in self._live.items()}
+                self._give(key, message.value(), headers_of(message))
+        return not self._ends
 
     def close(self) -> None:
         self._consumer.close()
@@ -91,8 +91,9 @@ class FarReader:
     def _find_ends(self) -> dict[int, int]:
         known = self._consumer.list_topics(FAR, timeout=ANSWER_WITHIN_S).topics[FAR]
         if known.error is not None:
-            return {}  # it was never made, so nothing is there
-        wanted = {far_partition(place, len(known.partitions)) for place in self.places}
+            # It was there when something was moved to it. To go on without it would lose that.
+            raise KafkaException(known.error)
+        wanted = {far_partition(place, len(known.partitions)) for place in self.timelines}
         ends = {}
         for partition in known.partitions:
             at = TopicPartition(FAR, partition)
@@ -102,28 +103,72 @@ class FarReader:
         self._consumer.assign([TopicPartition(FAR, p, OFFSET_BEGINNING) for p in ends])
         return ends
 
-    def _keep(self, key: bytes, value: bytes | None, headers: Headers | None) -> None:
+    def _give(self, key: bytes, value: bytes | None, headers: Headers | None) -> None:
         try:
-            topic, partition, _ = place_of(key)
+            topic, partition, offset = place_of(key)
         except ValueError:
             log.warning("the far topic has a record that is not ours: %r", key[:100])
             return
-        rows = self._live.get((topic, partition))
-        if rows is None:
+        timeline = self.timelines.get((topic, partition))
+        if timeline is None:
             return
-        if value is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = (key, value, headers or [])
+        fault = timeline.load_far(key, value, headers or [])
+        if fault is not None:
+            log.warning("%s-%d: offset %d is rejected: %s", topic, partition, offset, fault)
 
     def _reached(self, message: Message, error: KafkaError) -> None:
         """The end of what is committed; more may follow below the end that is waited for."""
         assert self._ends is not None
         partition, offset = message.partition(), message.offset()
         if error.code() != KafkaError._PARTITION_EOF or partition is None or offset is None:
+            self._tell(error.str())
             return
         if offset >= self._ends.get(partition, 0):
             self._ends.pop(partition, None)
+
+    def _tell(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            log.warning("the far topic cannot be read yet: %s", why)
+
+
+class FarLoading:
+    """One reading of the far topic at a time, for all partitions that need it by then."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._reader: FarReader | None = None
+
+    def look(self, owned: Mapping[Place, Owned], stuck: Container[Place]) -> list[Owned]:
+        """Read on; those that are complete now. Others of which more is known soon are waited for.
+
+        A timeline that was thrown away meanwhile must not write to its store any more.
+        """
+        if self._reader is None:
+            waiting = {o.place: o.timeline for o in owned.values() if o.loads_far and o.timeline}
+            if not waiting or any(o.asked and o.place not in stuck for o in owned.values()):
+                return []
+            self._reader = FarReader(self._connection, waiting)
+        reader = self._reader
+        reader.timelines = {
+            place: timeline
+            for place, timeline in reader.timelines.items()
+            if place in owned and owned[place].timeline is timeline
+        }
+        if reader.timelines and not reader.read():
+            return []
+        self.close()
+        loaded = [owned[place] for place in reader.timelines]
+        for each in loaded:
+            assert each.timeline is not None
+            each.timeline.far_loaded()
+            each.loads_far = False
+        return loaded
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 class Trimming:

@@ -3,6 +3,7 @@
 The key is the record's place in the intake, the value is its own value, so that people can
 read it. Its own key and what it asked for are headers, in the form the intake would take: `read`
 goes through the same instructions. A null value would be a tombstone, so it is empty and marked.
+The intake's topic id stands with it: a topic made anew begins with the same places.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from headrace.services.delay.instructions import RecordFields, Schedule, read_in
 from headrace.services.delay.rows import Row, row_of
 from headrace.services.delay.settlement import FarRecord
 
-_OWN = frozenset({names.FAR_KEY, names.FAR_APPENDED_AT, names.FAR_NULL})
+Headers = Sequence[tuple[str, bytes | None]]
+
+_OWN = frozenset({names.FAR_KEY, names.FAR_APPENDED_AT, names.FAR_NULL, names.FAR_TOPIC_ID})
+# Kafka's own limit for offsets.
+_LAST_OFFSET = 2**63 - 1
 
 
 def key_of(topic: str, partition: int, offset: int) -> bytes:
@@ -24,17 +29,22 @@ def key_of(topic: str, partition: int, offset: int) -> bytes:
 def place_of(key: bytes) -> tuple[str, int, int]:
     """Topic, partition, offset. Raises ValueError for a key that is not ours."""
     topic, partition, offset = key.decode().split("/")
-    return topic, int(partition), int(offset)
+    place = topic, int(partition), int(offset)
+    if key_of(*place) != key or not 0 <= place[2] <= _LAST_OFFSET:
+        raise ValueError(f"{key[:100]!r} is no place in an intake")
+    return place
 
 
 def tombstone(topic: str, partition: int, offset: int) -> FarRecord:
     return FarRecord(key_of(topic, partition, offset), None, [])
 
 
-def write(topic: str, partition: int, row: Row) -> FarRecord:
+def write(topic: str, partition: int, row: Row, topic_id: str = "") -> FarRecord:
     due_ms, offset, (key, value, kept_headers, target, appended_ms, id_, cron) = row
     headers = list(kept_headers or ())
     headers.append((names.FAR_APPENDED_AT, b"%d" % appended_ms))
+    if topic_id:
+        headers.append((names.FAR_TOPIC_ID, topic_id.encode()))
     if key is not None:
         headers.append((names.FAR_KEY, key))
     if value is None:
@@ -55,11 +65,19 @@ def write(topic: str, partition: int, row: Row) -> FarRecord:
     return FarRecord(key_of(topic, partition, offset), value if value is not None else b"", headers)
 
 
-def read(key: bytes, value: bytes, headers: Sequence[tuple[str, bytes | None]]) -> Row:
+def is_of_another_topic(headers: Headers, topic_id: str) -> bool:
+    """Whether it waited in a topic of the same name that was deleted since."""
+    return any(name == names.FAR_TOPIC_ID and said != topic_id.encode() for name, said in headers)
+
+
+def read(key: bytes, value: bytes, headers: Headers) -> Row:
     """Raises ValueError for a record that `write` has not written."""
     own = {name: content for name, content in headers if name in _OWN}
     rest = [header for header in headers if header[0] not in _OWN]
-    appended_ms = int(own.get(names.FAR_APPENDED_AT) or b"")
+    try:
+        appended_ms = int(own.get(names.FAR_APPENDED_AT) or b"")
+    except ValueError as fault:
+        raise ValueError(f"the far record {key!r} does not say when it was taken") from fault
     record: RecordFields = (
         place_of(key)[2],
         appended_ms,

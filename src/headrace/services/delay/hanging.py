@@ -32,7 +32,7 @@ from headrace.protocol.messages import offset_commit_key, offset_commit_value
 from headrace.protocol.record_batch import Record, walk
 from headrace.services.delay.intake import Place
 from headrace.services.delay.progress import Progress, from_commit
-from headrace.services.delay.rebuilding import Round
+from headrace.services.delay.rebuilding import Answer, Round
 
 OFFSETS_TOPIC = "__consumer_offsets"
 # For offsets and targets together: some settlements, and what others wrote meanwhile.
@@ -98,7 +98,17 @@ def _commit_of(record: Record, group: str) -> tuple[Place, Progress] | None:
 
 def _progress(offset: int, said: str | None) -> Progress:
     try:
-        return from_commit(offset, said)[0]
+        return from_commit(offset, said).progress
+    except ValueError as fault:
+        raise ClientError(f"{fault}.") from fault
+
+
+def _judged(answer: Answer) -> Progress:
+    """What is committed for the topic as it is now."""
+    if answer.offset is None:
+        return Progress()
+    try:
+        return from_commit(answer.offset, answer.metadata).progress_of(answer.topic_id)
     except ValueError as fault:
         raise ClientError(f"{fault}.") from fault
 
@@ -149,9 +159,7 @@ def _stable(connection: Connection, group: str, hanging: Hanging) -> dict[str, P
         answer = asking.answers.get(place)
         if answer is None:
             raise ClientError(f"{place[0]}-{place[1]}: what is committed is not known now.")
-        stable[f"{place[0]}/{place[1]}"] = (
-            Progress() if answer.offset is None else _progress(answer.offset, answer.metadata)
-        )
+        stable[f"{place[0]}/{place[1]}"] = _judged(answer)
     return stable
 
 

@@ -104,7 +104,7 @@ def read_instruction(record: RecordFields) -> Schedule | Cancel | Rejected:
                 return Schedule(appended_ms + int(delay), handed_on or None)
             return Schedule(appended_ms + _delay_ms(delay), handed_on or None)
         return _read(asked, handed_on, appended_ms, value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return Rejected(str(error))
 
 

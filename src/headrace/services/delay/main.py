@@ -25,7 +25,7 @@ from headrace.contract.delay_topics import GROUP
 from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.queries import DelayQueries
-from headrace.services.delay.service import DelayService
+from headrace.services.delay.service import DelayService, system_clock
 from headrace.services.delay.store import StoreInUse
 
 log = logging.getLogger("headrace.delay")
@@ -45,20 +45,23 @@ def serve(
     admin_host: str = "127.0.0.1",
     admin_port: int = DEFAULT_PORT,
     end_with_parent: bool = False,
+    log_level: int = logging.INFO,
+    clock: Callable[[], int] = system_clock,
     on_ready: Callable[[DelayService, AdminHttp], object] = lambda service, admin: None,
 ) -> None:
     """Until a signal; raises ClientError with a sentence if it cannot run."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    logging.basicConfig(stream=sys.stderr, level=log_level, format=LOG_FORMAT)
     logging.getLogger("headrace.client.librdkafka").setLevel(logging.ERROR)
     try:
         service = DelayService(
-            at, folder=folder, group=group, instance=instance or default_instance()
+            at, folder=folder, clock=clock, group=group, instance=instance or default_instance()
         )
     except StoreInUse as failure:
         raise ClientError(
             f"Another process uses the store in {folder}; stop it, or name another folder."
         ) from failure
-    admin = AdminHttp(DelayQueries(service.store, service.status), host=admin_host, port=admin_port)
+    queries = DelayQueries(service.store, service.status, service.store_taken)
+    admin = AdminHttp(queries, host=admin_host, port=admin_port)
     service.client_id = f"{GROUP}@{admin.address}"
     _stop_by_signal(service)
     if end_with_parent:
@@ -119,6 +122,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
     parser.add_argument("--admin-host", default="127.0.0.1")
     parser.add_argument("--admin-port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--end-with-parent", action="store_true")
+    parser.add_argument("--log-level", default="INFO", choices=("INFO", "WARNING", "ERROR"))
     parser.add_argument("-X", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args(words)
     password = environment.get(delay_login.PASSWORD_VARIABLE)
@@ -134,6 +138,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
             admin_host=given.admin_host,
             admin_port=given.admin_port,
             end_with_parent=given.end_with_parent,
+            log_level=getattr(logging, given.log_level),
         )
     except ClientError as failure:
         sys.stderr.write(f"{failure}\n")

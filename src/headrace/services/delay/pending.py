@@ -32,6 +32,7 @@ class Changes:
     done_ids: list[tuple[DueKey, str]] = field(
         default_factory=list
     )  # delivered, for a later cancel
+    loading: bool = False  # from the far topic: puts can be found by `find_loaded` until it ends
 
 
 class Pending(Protocol):
@@ -55,6 +56,10 @@ class Pending(Protocol):
 
     def find_id(self, id: str) -> DueKey | None:
         """The last schedule of that name, pending or (for a while) delivered."""
+        ...
+
+    def find_loaded(self, offset: int) -> DueKey | None:
+        """Of a row put while `loading`, until changes come that are not."""
         ...
 
     def long_rows(self, from_offset: int, below_offset: int, limit: int) -> list[DueKey]:

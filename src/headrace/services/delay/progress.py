@@ -3,13 +3,15 @@
 A record of the intake is done if and only if its offset is below `position` and its
 (due, offset) is not above `watermark`. Records below `far` that are not done have a copy in the
 topic `headrace.delay.far`. All of it stands in one commit, position as the offset and the rest as
-its metadata, so it changes in the transaction that delivers.
+its metadata, so it changes in the transaction that delivers. The commit names the topic by its id:
+one that was deleted and made anew has the same name, and nothing of it is done.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # (due_ms, offset): the order of delivery within a partition.
 DueKey = tuple[int, int]
@@ -26,15 +28,36 @@ class Progress:
     far: int = 0  # `F`: of those, whatever is below it and not done is in the far topic
 
 
-def to_metadata(progress: Progress, transactional_id: str) -> str:
+class Commit(NamedTuple):
+    """What one commit of the group says of a partition."""
+
+    progress: Progress
+    by: str  # the transactional id that wrote it
+    topic_id: str | None = None  # of the companion; None: written before commits named it
+
+    def progress_of(self, topic_id: str) -> Progress:
+        """What it says of the topic that has this id now: nothing, if it was another's."""
+        if self.topic_id is not None and self.topic_id != topic_id:
+            return Progress()
+        return self.progress
+
+
+def to_metadata(progress: Progress, transactional_id: str, topic_id: str | None = None) -> str:
     """The commit's metadata: all but the position, and who wrote it (to be fenced by others)."""
     due_ms, offset = progress.watermark
-    fields = {"due": due_ms, "offset": offset, "far": progress.far, "by": transactional_id}
+    fields: dict[str, int | str] = {
+        "due": due_ms,
+        "offset": offset,
+        "far": progress.far,
+        "by": transactional_id,
+    }
+    if topic_id is not None:
+        fields["topic"] = topic_id
     return _VERSION + json.dumps(fields, separators=(",", ":"))
 
 
-def from_commit(offset: int, metadata: str | None) -> tuple[Progress, str]:
-    """Progress and transactional id. Raises ValueError for metadata of somebody else.
+def from_commit(offset: int, metadata: str | None) -> Commit:
+    """Raises ValueError for metadata of somebody else.
 
     To go on with the position alone would deliver everything once more that is done and kept.
     """
@@ -44,7 +67,12 @@ def from_commit(offset: int, metadata: str | None) -> tuple[Progress, str]:
             raise ValueError("it has another beginning")
         fields = json.loads(text.removeprefix(_VERSION))
         watermark = int(fields["due"]), int(fields["offset"])
-        return Progress(offset, watermark, int(fields["far"])), str(fields["by"])
+        named = fields.get("topic")
+        return Commit(
+            Progress(offset, watermark, int(fields["far"])),
+            str(fields["by"]),
+            None if named is None else str(named),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"the commit at offset {offset} was not written by this version of the delay service: "

@@ -7,6 +7,7 @@ than its loop, so asking never delays a delivery. Topics are named by their targ
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,9 +53,15 @@ class ServiceStatus:
 class DelayQueries:
     """Answers for `admin_http`."""
 
-    def __init__(self, store: Store, status: Callable[[], ServiceStatus]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        status: Callable[[], ServiceStatus],
+        store_taken: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._status = status
+        self._store_taken = store_taken
 
     def health(self) -> Mapping[str, Any]:
         now = self._status()
@@ -115,6 +122,7 @@ class DelayQueries:
 
     def pending(self, search: Search) -> Mapping[str, Any]:
         """One page, over all topics in question, by due time and place."""
+        self._store_taken()
         now = self._status()
         asked = _companions(now) if search.topic is None else [companion_of(search.topic)]
         found = [self._page(companion, search) for companion in asked]
@@ -173,6 +181,13 @@ class DelayQueries:
         ):
             samples = [({"topic": one["topic"]}, one[field_name]) for one in topics]
             yield from family(f"headrace_delay_{name}", "gauge", words, samples)
+        waiting = Counter(one.companion for one in now.partitions if one.state == WAITING)
+        yield from family(
+            "headrace_delay_waiting_partitions",
+            "gauge",
+            "Partitions whose target takes nothing now; `headrace delay stats` says why.",
+            [({"topic": target_of(one)}, waiting[one]) for one in _companions(now)],
+        )
         yield from family(
             "headrace_delay_rebuild_missing_records",
             "gauge",

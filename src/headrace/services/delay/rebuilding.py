@@ -25,6 +25,7 @@ from headrace.services.delay.intake import Place
 log = logging.getLogger("headrace.delay")
 
 ASK_AGAIN_S = 0.05
+LONGEST_WAIT_S = 1.0  # when nobody answers, or nobody may
 # A transaction of ours takes milliseconds; one that is open for longer has lost its owner.
 STUCK_AFTER_S = 0.5
 GROUP_KEY = 0  # FindCoordinator's type
@@ -63,9 +64,11 @@ class Inquiry:
         self._count = 0
         self._round: Round | None = None
         self._ask_at = 0.0
+        self._ask_again_s = ASK_AGAIN_S
 
     def want(self, place: Place) -> None:
         self._count += 1
+        self._ask_again_s = ASK_AGAIN_S
         self._wanted[place] = _Wanted(self._count)
 
     def forget(self, place: Place) -> None:
@@ -90,7 +93,9 @@ class Inquiry:
         if self._round.is_alive():
             return {}
         done, self._round = self._round, None
-        self._ask_at = monotonic() + ASK_AGAIN_S
+        self._ask_at = monotonic() + self._ask_again_s
+        if not done.answers and not done.unstable:
+            self._ask_again_s = min(2 * self._ask_again_s, LONGEST_WAIT_S)
         known = {}
         for place, number in done.asked.items():
             wanted = self._wanted.get(place)

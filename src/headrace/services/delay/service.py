@@ -25,19 +25,22 @@ from headrace.client.connection import Connection, Setting, connected
 from headrace.client.errors import ClientError
 from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writing
+from headrace.services.delay.barring import Barring
 from headrace.services.delay.coverage import Coverage
-from headrace.services.delay.deliverer import Aborted, Deliverer, Lost, Refused
-from headrace.services.delay.far import FarReader, Trimming
+from headrace.services.delay.deliverer import Aborted, Barred, Deliverer, Lost, Refused
+from headrace.services.delay.far import FarLoading, Trimming
 from headrace.services.delay.fencing import Fencing
-from headrace.services.delay.intake import Member, Place, Reader
+from headrace.services.delay.hurrying import Hurry
+from headrace.services.delay.intake import Fenced, Member, Place, Reader
 from headrace.services.delay.leaving import leave
 from headrace.services.delay.metrics import Counters
 from headrace.services.delay.owned import Owned, flows, listed, status_of
-from headrace.services.delay.progress import Progress, from_commit, to_metadata
-from headrace.services.delay.rebuilding import Answer, Inquiry
+from headrace.services.delay.progress import to_metadata
+from headrace.services.delay.rebuilding import Inquiry
 from headrace.services.delay.settlement import Settlement
 from headrace.services.delay.store import Store
-from headrace.services.delay.timeline import Limits, Timeline, resume
+from headrace.services.delay.tidying import Tidying
+from headrace.services.delay.timeline import Limits, Timeline
 from headrace.services.delay.topics import Catalog, Pair, Topics
 
 log = logging.getLogger("headrace.delay")
@@ -46,7 +49,9 @@ log = logging.getLogger("headrace.delay")
 CLIENT: dict[str, Setting] = {"client.id": GROUP, "metadata.recovery.strategy": "none"}
 # A moved clock, a stop and the group's wishes are seen after so long at the latest.
 LONGEST_WAIT_MS = 25
+# What is being rebuilt is looked at so often, but not what takes long anyway.
 REBUILD_LOOK_MS = 2
+REBUILD_LOOK_FOR_S = 2.0
 NEVER_MS = 1 << 62
 # Transactions begin at most so often: below it they only cost the broker.
 SHORTEST_CADENCE_S = 0.005
@@ -60,8 +65,12 @@ RECORDS_PER_TRANSACTION = 10_000
 SMALLEST_SHARE = 200
 # After an abort, so that a cluster in trouble is not asked without pause.
 WAIT_AFTER_ABORT_S = 0.05
+MOST_DOUBLINGS = 4
 WAIT_AFTER_LOSS_S = 0.2
 LEAVE_WITHIN_S = 1.5
+
+_Due = tuple[Owned, Pair, Timeline]
+_Settled = tuple[Owned, Pair, Settlement]
 
 
 def system_clock() -> int:
@@ -109,11 +118,15 @@ class DelayService:
         self._trimming = Trimming(self._admin)
         self._inquiry = Inquiry(self.connection, group)
         self._coverage = Coverage(self._admin, group)
-        self._far: FarReader | None = None
+        self._tidying = Tidying(self.store)
+        self._barring = Barring()
+        self._aborted_in_a_row = 0
+        self._far = FarLoading(self.connection)
         self._catalog = Catalog()
         self._settle_at = 0.0  # monotonic; not before
         self._stopping = threading.Event()
         self._ready = threading.Event()
+        self._hurry = Hurry(self._timelines)
 
     # ---- from other threads
 
@@ -137,6 +150,14 @@ class DelayService:
             self.problem or self._topics.problem,
         )
 
+    def store_taken(self) -> None:
+        """What was taken can be listed; waits for that, but not for long."""
+        self._hurry.store_taken()
+
+    def _timelines(self) -> list[Timeline]:
+        found = [owned.timeline for owned in list(self._owned.values())]
+        return [timeline for timeline in found if timeline is not None]
+
     # ---- the loop
 
     def run(self) -> None:
@@ -152,6 +173,9 @@ class DelayService:
         try:
             while not self._stopping.is_set():
                 self._turn()
+        except Fenced:
+            self.problem = "another process has its name"
+            raise
         except Exception:
             self.problem = "it has ended with an error, see the log"
             log.exception("the delay service ends")
@@ -191,18 +215,23 @@ class DelayService:
             log.info("%s-%d cannot be read on: %s", *place, why)
             self._start_again(place)
         self._rebuild()
+        self._hurry.heed()
         if monotonic() >= self._settle_at and self._can_deliver():
             self._settle(self.clock())
         self._trimming.look()
+        self._tidying.look(self._catalog, self._owned, monotonic())
 
     def _due_in_ms(self, now_ms: int) -> int:
         """Until something is to be settled; what is being rebuilt is looked at often."""
         due_in_ms = NEVER_MS
         for owned in self._owned.values():
             timeline = owned.timeline
-            if timeline is None:
-                due_in_ms = min(due_in_ms, REBUILD_LOOK_MS)
-            elif owned.problem is None:
+            if owned.problem is not None:
+                continue
+            if timeline is None or owned.loads_far:
+                if owned.loads_far or monotonic() - owned.since_s < REBUILD_LOOK_FOR_S:
+                    due_in_ms = min(due_in_ms, REBUILD_LOOK_MS)
+            else:
                 wake_ms = timeline.next_wake_ms()
                 if wake_ms is not None and wake_ms - now_ms < due_in_ms:
                     due_in_ms = wake_ms - now_ms
@@ -218,6 +247,10 @@ class DelayService:
             return
         self._catalog = catalog
         self._member.follow(catalog.pairs)
+        for owned in list(self._owned.values()):
+            if owned.is_outlived(catalog):
+                log.info("%s-%d was deleted and made anew", *owned.place)
+                self._start_again(owned.place)
         self._coverage.look_soon()
         deliverer = self._deliverer
         if deliverer is not None and catalog.largest_batch_bytes < deliverer.largest_batch_bytes:
@@ -244,7 +277,8 @@ class DelayService:
         self._reader.leave(place)
         before = self._owned.get(place)
         refused = before.refused if before is not None else {}
-        self._owned[place] = Owned(place, refused=refused)
+        topic_id = before.topic_id if before is not None else ""
+        self._owned[place] = Owned(place, topic_id=topic_id, refused=refused)
         self._inquiry.want(place)
 
     def _start_all_again(self) -> None:
@@ -257,11 +291,15 @@ class DelayService:
         for place, answer in self._inquiry.answers().items():
             owned = self._owned.get(place)
             if owned is not None and owned.asked:
-                self._begin(owned, answer)
+                read_from = owned.begin(answer, self.store, self.limits, self.group)
+                if read_from is not None:
+                    self._reader.read(place, read_from)
         stuck = self._inquiry.stuck()
         if stuck:
             self._fencing.fence(stuck)
-        self._load_far()
+        for owned in self._far.look(self._owned, stuck):
+            assert owned.timeline is not None
+            self._reader.read(owned.place, owned.timeline.position)
         if not self._ready.is_set() and self._catalog.complete and self._all_flow():
             self._ready.set()
 
@@ -269,73 +307,6 @@ class DelayService:
         if not self._catalog.pairs:
             return True
         return bool(self._owned) and all(map(flows, self._owned.values()))
-
-    def _begin(self, owned: Owned, answer: Answer) -> None:
-        topic, partition = owned.place
-        progress = Progress()
-        if answer.offset is not None and answer.offset > answer.log_end:
-            log.error(
-                "%s-%d: settled to %d but it ends at %d, so it was made anew: starting over",
-                *(topic, partition, answer.offset, answer.log_end),
-            )
-        elif answer.offset is not None:
-            try:
-                progress, _ = from_commit(answer.offset, answer.metadata)
-            except ValueError as fault:
-                owned.problem = f"the group {self.group} has a commit of somebody else: {fault}"
-                log.error("%s-%d: %s", topic, partition, owned.problem)
-        owned.asked = False
-        if owned.problem is not None:
-            return
-        identity = f"{answer.topic_id} {self.limits.far_after_ms}"  # topic ids are unique
-        pending = self.store.partition(topic, partition, identity)
-        resumed = resume(pending, progress, answer.log_start)
-        owned.ready_at = answer.log_end
-        owned.timeline = Timeline(
-            topic,
-            partition,
-            progress,
-            pending,
-            read_from=resumed.read_from,
-            ready_at=answer.log_end,
-            limits=self.limits,
-            refused=owned.refused,
-        )
-        owned.loads_far = resumed.far
-        if resumed.gone:
-            log.error(
-                "%s-%d: %d records were deleted before they were delivered or moved; has the "
-                "topic retention.ms=-1 and retention.bytes=-1?",
-                *(topic, partition, resumed.gone),
-            )
-        log.info(
-            "%s-%d: settled to %d, read from %d to %d%s",
-            *(topic, partition, progress.position, resumed.read_from, answer.log_end),
-            ", with the far topic" if resumed.far else "",
-        )
-        if not resumed.far:
-            self._reader.read(owned.place, resumed.read_from)
-
-    def _load_far(self) -> None:
-        waiting = {place for place, owned in self._owned.items() if owned.loads_far}
-        if self._far is None:
-            stuck = self._inquiry.stuck()
-            if not waiting or any(o.asked and o.place not in stuck for o in self._owned.values()):
-                return
-            self._far = FarReader(self.connection, waiting)
-        found = self._far.read()
-        if found is None:
-            return
-        self._far = None
-        for place, rows in found.items():
-            owned = self._owned.get(place)
-            if owned is None or not owned.loads_far or owned.timeline is None:
-                continue
-            for key, value, headers in rows:
-                owned.timeline.load_far(key, value, headers)
-            owned.timeline.far_loaded()
-            owned.loads_far = False
-            self._reader.read(place, owned.timeline.position)
 
     # ---- transactions
 
@@ -352,9 +323,15 @@ class DelayService:
             # The refused batch has used up sequence numbers: librdkafka now and then fails the next
             # transaction because of the gap. A new producer begins anew.
             self._drop_deliverer()
-        except Aborted as aborted:
+        except Barred as barred:
             self.counters.aborted += 1
             self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
+            self._bar(barred, settled)
+            self._drop_deliverer()
+        except Aborted as aborted:
+            self.counters.aborted += 1
+            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S * 2**self._aborted_in_a_row
+            self._aborted_in_a_row = min(self._aborted_in_a_row + 1, MOST_DOUBLINGS)
             log.warning("a transaction was aborted: %s", aborted)
         except Lost as lost:
             self.counters.aborted += 1
@@ -396,8 +373,8 @@ class DelayService:
             self._fencing.fence(self._owned)
         return self._is_clear
 
-    def _decide(self, now_ms: int) -> list[tuple[Owned, Pair, Settlement]]:
-        due = []
+    def _decide(self, now_ms: int) -> list[_Settled]:
+        due: list[_Due] = []
         for owned in self._owned.values():
             if owned.timeline is None or owned.loads_far:
                 continue
@@ -407,6 +384,12 @@ class DelayService:
             wake_ms = owned.timeline.next_wake_ms()
             if wake_ms is not None and wake_ms <= now_ms:
                 due.append((owned, pair, owned.timeline))
+        for together in self._barring.apart(due, lambda each: each[1].companion):
+            if settled := self._settlements(together, now_ms):
+                return settled
+        return []
+
+    def _settlements(self, due: list[_Due], now_ms: int) -> list[_Settled]:
         share = max(RECORDS_PER_TRANSACTION // max(len(due), 1), SMALLEST_SHARE)
         settled = []
         for owned, pair, timeline in due:
@@ -418,21 +401,37 @@ class DelayService:
         return settled
 
     def _pair_of(self, owned: Owned) -> Pair | None:
-        """None as long as its target is missing: then it waits, and so does its intake."""
-        pair = self._catalog.pairs.get(owned.place[0])
-        if pair is not None and pair.target_partitions > 0:
-            if owned.problem is not None:
+        """None as long as its target takes nothing: then it waits, and so does its intake."""
+        companion = owned.place[0]
+        pair = self._catalog.pairs.get(companion)
+        why = self._barring.why(companion, monotonic())
+        if pair is None or pair.target_partitions == 0:
+            why = f"the topic {target_of(companion)} is missing: create it, or let it be seen"
+        if why is None:
+            if owned.problem is not None and not self._barring.is_on_trial(companion):
                 log.info("%s-%d: goes on", *owned.place)
                 owned.problem = None
                 self._reader.resume(owned.place)
             return pair
-        if owned.problem is None:
-            owned.problem = f"the topic {target_of(owned.place[0])} is missing: create it"
-            log.error("%s-%d: %s", *owned.place, owned.problem)
+        if owned.problem != why:
+            owned.problem = why
+            log.error("%s-%d: %s", *owned.place, why)
             self._reader.pause(owned.place)
         return None
 
-    def _write(self, settled: list[tuple[Owned, Pair, Settlement]], now_ms: int) -> int:
+    def _bar(self, barred: Barred, settled: list[_Settled]) -> None:
+        """A topic takes nothing of ours: its pair waits, or each is tried alone to find it."""
+        named = {
+            pair.companion: why
+            for topic, why in barred.topics.items()
+            for _, pair, settlement in settled
+            if writing.writes_to(pair, settlement, topic)
+        }
+        tried = {pair.companion for _, pair, _ in settled}
+        log.info("a transaction of %s was aborted: %s", ", ".join(sorted(tried)), barred)
+        self._barring.failed(tried, named, monotonic())
+
+    def _write(self, settled: list[_Settled], now_ms: int) -> int:
         deliverer = self._deliverer
         assert deliverer is not None
         deliverer.begin()
@@ -442,15 +441,17 @@ class DelayService:
             topic, partition = owned.place
             rejected += writing.write(deliverer, pair, partition, settlement, now_ms)
             progress = settlement.progress
-            metadata = to_metadata(progress, self.transactional_id)
+            metadata = to_metadata(progress, self.transactional_id, owned.topic_id)
             offsets.append(TopicPartition(topic, partition, progress.position, metadata))
         deliverer.commit(offsets, self._member.metadata())
         return rejected
 
-    def _committed(self, settled: list[tuple[Owned, Pair, Settlement]], rejected: int) -> None:
+    def _committed(self, settled: list[_Settled], rejected: int) -> None:
         now_ms = self.clock()
         counters = self.counters
         counters.settlements += 1
+        self._aborted_in_a_row = 0
+        self._barring.succeeded({pair.companion for _, pair, _ in settled})
         counters.rejected += rejected
         for owned, _, settlement in settled:
             assert owned.timeline is not None
@@ -464,18 +465,20 @@ class DelayService:
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 
-    def _learn(self, refused: Refused, settled: list[tuple[Owned, Pair, Settlement]]) -> None:
+    def _learn(self, refused: Refused, settled: list[_Settled]) -> None:
         """The next settlement rejects what the cluster did not take; its neighbours go on."""
         self.counters.aborted += 1
         self._topics.look_again()
-        targets = {pair.target for _, pair, _ in settled}
-        for topic, size in writing.cramped(targets, refused.refusals).items():
-            self._topics.make_room(topic, size)
+        cramped = writing.cramped({pair.target for _, pair, _ in settled}, refused.refusals)
+        learnt = sum(self._topics.make_room(*each) for each in cramped.items())
         for owned, pair, settlement in settled:
             for offset, why in writing.guilty(pair, settlement.deliveries, refused.refusals):
                 log.warning("%s refuses %s/%d/%d: %s", pair.target, *owned.place, offset, why)
+                learnt += 1
                 if owned.timeline is not None:
                     owned.timeline.refuse(offset, why)
+        if not learnt:
+            self._bar(Barred(str(refused), refused.topics), settled)
 
     def _drop_deliverer(self) -> None:
         if self._deliverer is not None:
@@ -487,6 +490,7 @@ class DelayService:
         self._topics.stop()
         self._member.close()
         self._reader.close()
+        self._far.close()
         if self._stopping.is_set():
             leave(replace(self.connection, timeout_s=LEAVE_WITHIN_S), self.group, self.instance)
         self._drop_deliverer()

@@ -48,6 +48,14 @@ class FarRecord:
 
 
 @dataclass(slots=True)
+class Misfit:
+    """A record of the far topic that is no pending message: it leaves that topic."""
+
+    record: RecordFields
+    reason: str | None  # for the rejected topic; None: nobody needs to know
+
+
+@dataclass(slots=True)
 class Settlement:
     before: Progress
     progress: Progress  # to commit: position as offset, the rest as metadata
@@ -56,6 +64,7 @@ class Settlement:
     rejections: list[Rejection] = field(default_factory=list)
     far: list[FarRecord] = field(default_factory=list)
     refused_offsets: list[int] = field(default_factory=list)  # of rejections by the target
+    misfits: list[int] = field(default_factory=list)  # offsets of those that leave the far topic
     changes: Changes | None = None  # for the store, once it is committed
 
     @property

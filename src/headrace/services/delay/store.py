@@ -8,6 +8,7 @@ progress. Rows of all partitions of an instance are in one database, each partit
     number 'i' id          -> due offset      the last schedule of an id, pending or delivered
     number 'h' due offset  -> id              delivered ids, forgotten after KEEP_IDS_MS
     number 'o' offset      -> due             rows that may move to the far topic
+    number 'f' offset      -> due             rows from the far topic, while it is being read
     number 's'             -> position, watermark, far mark, count, samples
 
 Queries (`listing`) may come from other threads. Not done: sharing a folder between processes.
@@ -51,7 +52,7 @@ _ROW = Struct(">IBQQ")
 _KEY = Struct(">QQ")
 _LONG = Struct(">IBQ")
 _NUMBER = Struct(">I")
-_R, _H, _I, _O, _S = b"rhios"
+_R, _H, _I, _O, _S, _F = b"rhiosf"
 _END = 2**64 - 1
 _CACHE_BYTES = 64 * 1024 * 1024
 _MEMTABLE_BYTES = 32 * 1024 * 1024
@@ -105,6 +106,11 @@ class Store:
             del self.db[_PARTITIONS + name]
         self.release(topic, partition)
 
+    def places(self) -> list[tuple[str, int]]:
+        """Topics and partitions that have rows here, owned or not."""
+        names = [key[len(_PARTITIONS) :].decode() for key, _ in self._known()]
+        return [(topic, int(number)) for topic, _, number in (n.rpartition("/") for n in names)]
+
     # ---- queries, from any thread ---------------------------------------------------------------
 
     def find(
@@ -144,10 +150,11 @@ class Store:
         self.partitions.clear()
         self.db.close()
 
+    def _known(self) -> Iterator[tuple[bytes, bytes]]:
+        return _range(self.db, _PARTITIONS, _PARTITIONS_END)
+
     def _free_number(self) -> int:
-        taken = [
-            marshal.loads(value)[0] for _, value in _range(self.db, _PARTITIONS, _PARTITIONS_END)
-        ]
+        taken = [marshal.loads(value)[0] for _, value in self._known()]
         return max(taken, default=-1) + 1
 
 
@@ -160,6 +167,7 @@ class RocksPending:
         self.partition = partition
         self._number = number
         self._done_rows = 0
+        self._loading = False
         self._ids_kept_from_ms = 0
         self._state_key = _NUMBER.pack(number) + b"s"
         self._id_prefix = _NUMBER.pack(number) + b"i"
@@ -195,6 +203,10 @@ class RocksPending:
         value = self._db.get(self._id_prefix + id.encode())
         return None if value is None else _KEY.unpack(value)
 
+    def find_loaded(self, offset: int) -> DueKey | None:
+        due_ms = self._db.get(_LONG.pack(self._number, _F, offset))
+        return None if due_ms is None else (int.from_bytes(due_ms, "big"), offset)
+
     def long_rows(self, from_offset: int, below_offset: int, limit: int) -> list[DueKey]:
         keys: list[DueKey] = []
         begin = _LONG.pack(self._number, _O, from_offset)
@@ -214,6 +226,9 @@ class RocksPending:
             put(pack(number, _R, due_ms, offset), dumps(kept, _MARSHAL))
         for due_ms, offset in changes.long:
             put(_LONG.pack(number, _O, offset), due_ms.to_bytes(8, "big"))
+        if changes.loading:
+            for due_ms, offset, _ in changes.puts:
+                put(_LONG.pack(number, _F, offset), due_ms.to_bytes(8, "big"))
         for due_ms, offset in changes.deletes:
             batch.delete(pack(number, _R, due_ms, offset))
             batch.delete(_LONG.pack(number, _O, offset))
@@ -248,6 +263,10 @@ class RocksPending:
         if changes.far > self.far:
             begin = _LONG.pack(self._number, _O, 0)
             batch.delete_range(begin, _LONG.pack(self._number, _O, changes.far))
+        if self._loading and not changes.loading:
+            begin = _LONG.pack(self._number, _F, 0)
+            batch.delete_range(begin, _LONG.pack(self._number, _F, _END))
+        self._loading = changes.loading
         if changes.watermark > self.watermark:
             self._done_rows += len(changes.puts) - changes.count_by
             if self._done_rows >= DELETE_DONE_ROWS_AFTER:

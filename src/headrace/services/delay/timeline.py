@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.contract import headers as names
 from headrace.services.delay import far_records
 from headrace.services.delay.cron import last_run_by
 from headrace.services.delay.deciding import decide, far_target, with_sample
@@ -27,10 +28,20 @@ from headrace.services.delay.limits import Limits as Limits
 from headrace.services.delay.overlay import NEVER_MS, Overlay
 from headrace.services.delay.pending import Changes, Pending
 from headrace.services.delay.progress import Progress
-from headrace.services.delay.rows import Row, at_run, long_keys, next_run, row_of, run_of
-from headrace.services.delay.settlement import Settlement
+from headrace.services.delay.rows import (
+    Row,
+    at_run,
+    long_keys,
+    next_run,
+    row_of,
+    run_of,
+    weight_of,
+)
+from headrace.services.delay.settlement import Misfit, Settlement
 
 _RECOVERED_AT_ONCE = 10_000
+# Of the far topic, remembered until they are set aside; the next loss of the store finds more.
+MOST_MISFITS = 100
 
 
 @dataclass(slots=True)
@@ -47,8 +58,8 @@ def resume(pending: Pending, progress: Progress, log_start: int) -> Resumed:
 
     When `far` is True: read the far topic up to its end offset as seen with read_uncommitted AFTER
     the committed offset was fetched (the markers of one transaction arrive at different moments),
-    give each live record of this partition to `Timeline.load_far`, then call
-    `Timeline.far_loaded()`, and only then `take`.
+    give each record of this partition, tombstones too, to `Timeline.load_far` in their order, then
+    call `Timeline.far_loaded()`, and only then `take`.
     """
     if (
         log_start <= pending.position <= progress.position
@@ -59,7 +70,9 @@ def resume(pending: Pending, progress: Progress, log_start: int) -> Resumed:
         return Resumed(pending.position, far=False)
     pending.clear()
     gone = max(0, min(log_start, progress.position) - progress.far)
-    return Resumed(log_start, far=log_start > 0 and progress.far > 0, gone=gone)
+    # Where nothing is committed, what the intake lacks may have been moved before that was lost.
+    moved = progress.far > 0 or progress.position == 0
+    return Resumed(log_start, far=log_start > 0 and moved, gone=gone)
 
 
 def _catch_up(pending: Pending, progress: Progress) -> None:
@@ -106,14 +119,17 @@ class Timeline:
         read_from: int,  # from `resume`
         ready_at: int,  # the intake's end when the partition was assigned
         limits: Limits,
+        topic_id: str = "",
         refused: dict[int, str] | None = None,  # intake offset -> reason, see `refuse`
     ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.partition = partition
         self.progress = progress
         self.limits = limits
         self.pending = pending
         self.refused = {} if refused is None else refused
+        self.misfits: dict[int, Misfit] = {}  # of the far topic, by intake offset
         self.overlay = Overlay()
         self.samples = list(pending.samples)
         self._newest_ms = self.samples[-1][0] if self.samples else 0
@@ -121,6 +137,7 @@ class Timeline:
         self._ready_at = ready_at
         self._held: deque[RecordFields] = deque()
         self._held_until_ms = 0
+        self._is_held = False  # by the clock: the first of the held is not due yet
         # Below the committed position: records are read again, for the store alone.
         self._reading_again = read_from < progress.position
         self._stored_ms: int | None = None  # the store has nothing due before; None: not known
@@ -140,11 +157,21 @@ class Timeline:
         """Its state is complete: the position has reached the committed one and `ready_at`."""
         return self._position >= self._ready_at and not self._reading_again
 
+    @property
+    def held_until_ms(self) -> int | None:
+        """The clock is behind what was delivered: nothing more is taken before it is this time."""
+        return self._held_until_ms if self._is_held else None
+
     def wants_more(self) -> bool:
         """False: pause the intake of this partition until a settlement is committed."""
         if self._reading_again:
             return True
         return not self._held and not self._full()
+
+    @property
+    def waits_for_the_clock(self) -> bool:
+        """A record is held back because the clock was stepped back, not for lack of room."""
+        return bool(self._held) and self.overlay.must < self.limits.settlement_records
 
     def take(self, records: Sequence[RecordFields], now_ms: int) -> None:
         """Records in order of offset. More than it wants is held back, and costs memory only."""
@@ -175,6 +202,7 @@ class Timeline:
             return decide(self, now_ms, room=0) if self._full() else None
         if not (
             overlay.must
+            or self.misfits
             or now_ms >= min(overlay.earliest_ms, self.first_stored_ms)
             or self._is_time_to_move_on(now_ms)
             or far_target(self, now_ms) > self.progress.far
@@ -194,6 +222,8 @@ class Timeline:
         self.samples = list(settlement.changes.samples)
         self.overlay = Overlay()
         self._stored_ms = None
+        for offset in settlement.misfits:
+            self.misfits.pop(offset, None)
         if self.refused:
             for delivered in settlement.refused_offsets:
                 self.refused.pop(delivered, None)
@@ -206,18 +236,23 @@ class Timeline:
         """
         self.refused[offset] = reason
 
+    def hurry(self) -> None:
+        """What was taken goes to the store with the next settlement, which is due now."""
+        if self._position > self.progress.position:
+            self.overlay.opened_ms = 0
+
     def next_wake_ms(self) -> int | None:
         """When `settle` has something to do unless records arrive; None: never. May be past."""
         if self._reading_again:
             return None
         if not self.ready:
-            return 0 if self._full() else None
+            return 0 if self._full() else self._held_wake_ms()
         overlay = self.overlay
-        if overlay.must:
+        if overlay.must or self.misfits:
             return 0
         at_ms = min(overlay.earliest_ms, self.first_stored_ms)
-        if self._held:
-            at_ms = min(at_ms, self._held_until_ms)
+        if (held_ms := self._held_wake_ms()) is not None:
+            at_ms = min(at_ms, held_ms)
         if self._position > self.progress.position:
             opened_ms = overlay.opened_ms
             wait_ms = self.limits.overlay_age_ms
@@ -228,27 +263,76 @@ class Timeline:
                 break
         return None if at_ms == NEVER_MS else at_ms
 
+    def _held_wake_ms(self) -> int | None:
+        """Held by the clock until then; held for want of room, they go on at once."""
+        if not self._held:
+            return None
+        return self._held_until_ms if self._is_held else 0
+
     # ---- the far topic, when the store was lost -------------------------------------------------
 
     def load_far(
-        self, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes | None]]
-    ) -> None:
-        """One live record of the far topic of this partition; others of its keys are not ours."""
-        row: Row | None = far_records.read(key, value, headers)
+        self, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    ) -> str | None:
+        """One record of the far topic of this partition; without a value, it has left.
+
+        What is wrong with it, if it is not understood: it is set aside by a settlement. Rows go to
+        the store in portions, so however many there are, few are in memory.
+        """
+        offset = far_records.place_of(key)[2]
+        if self._full() or len(self.overlay.dropped) >= self.limits.overlay_records:
+            self._absorb(position=0, loading=True)
+        self._unload(offset)
+        if value is None or offset >= self._position:
+            return None  # it is done, or the intake still has it
+        if far_records.is_of_another_topic(headers, self.topic_id):
+            return self._misfit((offset, 0, None, None, None), None)
+        try:
+            row: Row | None = far_records.read(key, value, headers)
+        except ValueError as fault:
+            own_key = next((said for name, said in headers if name == names.FAR_KEY), None)
+            return self._misfit((offset, 0, own_key, value, headers), str(fault))
         assert row is not None
-        if row[1] >= self._position:
-            return  # the intake still has it
         if (row[0], row[1]) <= self.progress.watermark:
             row = next_run(row, self.progress.watermark) if row[2][6] is not None else None
         if row is not None:
-            if (id_ := row[2][5]) is not None:
-                self.overlay.ids[id_] = row[0], row[1]
-            self.overlay.add(row, late=False)
-        if len(self.overlay.rows) >= self.limits.overlay_records:
-            self._absorb(position=0)
+            self._load(row)
+        return None
 
     def far_loaded(self) -> None:
         self._absorb(position=self._position)
+
+    def _load(self, row: Row) -> None:
+        key = row[0], row[1]
+        if key in self.overlay.dropped:
+            self._absorb(position=0, loading=True)  # or it would be put and deleted at once
+        if (id_ := row[2][5]) is not None:
+            self.overlay.ids[id_] = key
+        self.overlay.add(row, late=False)
+
+    def _unload(self, offset: int) -> None:
+        """An earlier record of the same place does not count."""
+        self.misfits.pop(offset, None)
+        overlay, pending = self.overlay, self.pending
+        row = overlay.rows.pop(offset, None)
+        if row is not None:
+            overlay.weight -= weight_of(row[2])
+        else:
+            key = pending.find_loaded(offset)
+            if key is None or key in overlay.dropped or (row := pending.get(key)) is None:
+                return
+            overlay.dropped.add(key)
+        id_ = row[2][5]
+        if id_ is not None:
+            last = overlay.ids[id_] if id_ in overlay.ids else pending.find_id(id_)
+            if last == (row[0], row[1]):
+                overlay.ids[id_] = None
+
+    def _misfit(self, record: RecordFields, reason: str | None) -> str | None:
+        kept_bytes = sum(len(known.record[3] or b"") for known in self.misfits.values())
+        if len(self.misfits) < MOST_MISFITS and kept_bytes < self.limits.overlay_bytes:
+            self.misfits[record[0]] = Misfit(record, reason)
+        return reason
 
     # ---- taking ---------------------------------------------------------------------------------
 
@@ -256,6 +340,7 @@ class Timeline:
         held = self._held
         newest_ms = self._newest_ms
         start = self._position
+        self._is_held = False
         committed, most = self.progress.position, self.limits.settlement_records
         while held:
             record = held[0]
@@ -266,9 +351,10 @@ class Timeline:
                         self._end_of_reading_again(offset)
                     if self.overlay.must >= most:
                         break
-                elif len(self.overlay.rows) >= self.limits.overlay_records:
+                elif self._full():
                     self._absorb(position=self._position)
                 if not self._take_one(record, now_ms):
+                    self._is_held = True
                     break
                 if record[1] > newest_ms:
                     newest_ms = record[1]
@@ -335,7 +421,7 @@ class Timeline:
             self._absorb(position=self._position)
             self._reading_again = False
 
-    def _absorb(self, position: int) -> None:
+    def _absorb(self, position: int, *, loading: bool = False) -> None:
         """To the store without a settlement: all of it is below the committed position."""
         overlay = self.overlay
         puts = list(overlay.rows.values())
@@ -352,6 +438,7 @@ class Timeline:
                 deletes=list(overlay.dropped),
                 ids=overlay.ids,
                 done_ids=overlay.done_ids,
+                loading=loading,
             )
         )
         self.overlay = Overlay()
@@ -365,6 +452,7 @@ class Timeline:
             len(overlay.rows) >= limits.overlay_records
             or overlay.must >= limits.settlement_records
             or overlay.weight >= limits.overlay_bytes
+            or len(overlay.ids) + len(overlay.done_ids) >= limits.overlay_records
         )
 
     def _is_time_to_move_on(self, now_ms: int) -> bool:

@@ -3,7 +3,8 @@
 A thread of its own reads the registry and asks for metadata and limits, so that the loop never
 waits for such an answer: it looks at `current`, which is replaced as a whole. A companion with less
 partitions than its target is given more; the topics for rejections, outcomes and far messages are
-made when they are missing. A target is never made.
+made when they are missing. A target is never made. What cannot be done for one pair, for lack of a
+permission or otherwise, does not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from headrace.client.connection import Connection, made, program_settings
@@ -43,6 +51,7 @@ class Pair:
 
     target: str
     companion: str
+    companion_id: str  # one made anew has another; empty: not known
     partitions: int  # of the companion
     target_partitions: int  # 0: there is no such topic
     largest_bytes: int  # of a batch in the target
@@ -67,6 +76,12 @@ class Catalog:
         return min(found, default=DEFAULT_LARGEST_BYTES)
 
 
+def beside(target: str) -> tuple[str, str, str]:
+    """The topics that belong to a pair, beside its companion."""
+    rejected, outcomes = delay_topics.rejected_of(target), delay_topics.outcomes_of(target)
+    return rejected, outcomes, delay_topics.FAR
+
+
 class Topics:
     """Watches from `start` to `stop`; `only` limits it to some targets."""
 
@@ -83,6 +98,9 @@ class Topics:
         self._registered: dict[str, str] = {}  # companion by target
         self._limits: dict[str, int] = {}
         self._compacted: set[str] = set()
+        self._ids: dict[str, str] = {}  # of companions
+        self._troubles: list[str] = []  # what the last look could not do
+        self._told: set[str] = set()
         self._look_again_at = 0.0
         self._limits_again_at = 0.0
         self._stopping = threading.Event()
@@ -99,7 +117,7 @@ class Topics:
         """Something the cluster said does not fit what is known: ask at once."""
         self._look_again_at = self._limits_again_at = 0.0
 
-    def make_room(self, name: str, size: int) -> None:
+    def make_room(self, name: str, size: int) -> bool:
         """At least doubles what a topic of ours takes: it refused a record that must go there.
 
         `size` is without headers. Waits for the answer, so that the next try is the last. Needed
@@ -112,14 +130,15 @@ class Topics:
             topics.change_settings(name, to={"max.message.bytes": str(wanted)})
         except ClientError as failure:
             log.warning("%s refuses a record, and takes no more: %s", name, failure)
-        else:
-            log.warning("%s refused a record: its max.message.bytes is %d now", name, wanted)
+            return False
+        log.warning("%s refused a record: its max.message.bytes is %d now", name, wanted)
+        return True
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._turn()
-                self.problem = None
+                self.problem = " ".join(self._troubles) or None
             except (ClientError, KafkaException, TimeoutError) as failure:
                 if self.problem is None:
                     log.warning("the cluster's topics cannot be asked for: %s", failure)
@@ -191,6 +210,7 @@ class Topics:
     # ---- the topics
 
     def _look(self) -> None:
+        self._troubles.clear()
         found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
         counts = {
             name: len(topic.partitions) for name, topic in found.items() if topic.error is None
@@ -199,12 +219,14 @@ class Topics:
             self._follow_registry(range(counts[delay_topics.REGISTRY]))
         registered = dict(self._registered)
         self._read_limits([target for target in registered if target in counts])
+        self._read_ids([each for each in registered.values() if each in counts])
         for target, companion in registered.items():
             self._keep_up(target, companion, counts)
         pairs = {
             companion: Pair(
                 target,
                 companion,
+                self._ids.get(companion, ""),
                 counts[companion],
                 counts.get(target, 0),
                 self._limits.get(target, DEFAULT_LARGEST_BYTES),
@@ -214,7 +236,7 @@ class Topics:
                 counts[delay_topics.FAR],
             )
             for target, companion in registered.items()
-            if companion in counts
+            if companion in counts and all(name in counts for name in beside(target))
         }
         complete = self._registry is not None and not self._unread
         if pairs != self.current.pairs or complete != self.current.complete:
@@ -228,30 +250,61 @@ class Topics:
         if counts[companion] < wanted:
             self._grow(companion, wanted)
         largest = self._limits.get(target, DEFAULT_LARGEST_BYTES)
-        room = {"max.message.bytes": str(max(largest, DEFAULT_LARGEST_BYTES) * 2)}
+        stamped = delay_topics.STAMPED_BY_THE_BROKER
+        room = {"max.message.bytes": str(max(largest, DEFAULT_LARGEST_BYTES) * 2), **stamped}
         for name, partitions, settings in (
             (delay_topics.rejected_of(target), wanted, room),
-            (delay_topics.outcomes_of(target), wanted, {}),
+            (delay_topics.outcomes_of(target), wanted, stamped),
             (delay_topics.FAR, 1, {"cleanup.policy": "compact", **room}),
         ):
             if name not in counts:
-                self._create(name, partitions, settings)
-                counts[name] = partitions
+                if self._create(name, partitions, settings):
+                    counts[name] = partitions
             elif counts[name] < partitions:
                 self._grow(name, partitions)
 
     def _grow(self, name: str, partitions: int) -> None:
         log.info("%s gets %d partitions, as many as its target", name, partitions)
         new = NewPartitions(name, partitions)
-        self._answer(self._admin.create_partitions([new])[name])
+        self._try(name, "cannot be given more partitions", self._admin.create_partitions([new]))
 
-    def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+    def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
+        """Whether it is there now."""
         new = NewTopic(name, partitions, config=dict(settings))
+        there = KafkaError.TOPIC_ALREADY_EXISTS
+        return self._try(name, "cannot be made", self._admin.create_topics([new]), fine=there)
+
+    def _try(
+        self, name: str, what: str, asked: dict[str, Future[Any]], *, fine: int | None = None
+    ) -> bool:
+        """Whether it was done; if not, it is told, and tried again with the next look."""
         try:
-            self._answer(self._admin.create_topics([new])[name])
+            self._answer(asked[name])
         except KafkaException as failure:
-            if kafka_error(failure).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+            error = kafka_error(failure)
+            if error.code() < 0:
+                raise  # nobody answers
+            if error.code() != fine:
+                trouble = f"{name} {what}: {error.str()}."
+                self._troubles.append(trouble)
+                self._tell(trouble)
+                return False
+        return True
+
+    def _tell(self, trouble: str) -> None:
+        if trouble not in self._told:
+            self._told.add(trouble)
+            log.error("%s", trouble)
+
+    def _read_ids(self, companions: list[str]) -> None:
+        if not companions:
+            return
+        for name, asked in self._admin.describe_topics(TopicCollection(companions)).items():
+            try:
+                told = str(self._answer(asked).topic_id)
+            except KafkaException:
+                continue  # it has just gone, or may not be described
+            self._ids[name] = told.replace("+", "-").replace("/", "_")  # as Kafka prints it
 
     def _read_limits(self, targets: list[str]) -> None:
         now = monotonic()
@@ -265,7 +318,15 @@ class Topics:
         resources = [ConfigResource(ResourceType.TOPIC, target) for target in asked]
         answers = self._admin.describe_configs(resources)
         for resource, answer in answers.items():
-            entries = self._answer(answer)
+            try:
+                entries = self._answer(answer)
+            except KafkaException as failure:
+                if kafka_error(failure).code() < 0:
+                    raise
+                # The default is believed: what the topic refuses all the same is learnt then.
+                self._limits.setdefault(resource.name, DEFAULT_LARGEST_BYTES)
+                self._tell(f"{resource.name} tells no settings: {kafka_error(failure).str()}.")
+                continue
             self._limits[resource.name] = int(entries["max.message.bytes"].value)
             if "compact" in entries["cleanup.policy"].value:
                 self._compacted.add(resource.name)

@@ -115,6 +115,13 @@ def cramped(targets: set[str], refusals: list[Refusal]) -> dict[str, int]:
     return found
 
 
+def writes_to(pair: Pair, settlement: Settlement, topic: str) -> bool:
+    """Whether a settlement of this pair may have written there."""
+    if topic == FAR:
+        return bool(settlement.far)
+    return topic in (pair.target, rejected_of(pair.target), outcomes_of(pair.target))
+
+
 def guilty(
     pair: Pair, deliveries: list[Delivery], refusals: list[Refusal]
 ) -> Iterator[tuple[int, str]]:

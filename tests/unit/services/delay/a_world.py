@@ -14,7 +14,7 @@ from headrace.services.delay.instructions import IntakeRecord
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.pending import Pending
 from headrace.services.delay.progress import DueKey, Progress, from_commit, to_metadata
-from headrace.services.delay.settlement import Settlement
+from headrace.services.delay.settlement import FarRecord, Settlement
 from headrace.services.delay.store import KEEP_IDS_MS
 from headrace.services.delay.timeline import Timeline, resume
 
@@ -85,6 +85,7 @@ class World:
         self.log_start = 0
         self.commit: tuple[int, str] | None = None
         self.far: dict[bytes, tuple[bytes, list[tuple[str, bytes | None]]]] = {}
+        self.far_log: list[FarRecord] = []  # as it was written, tombstones too
         self.refused: dict[int, str] = {}
         self.taken_at: dict[int, int] = {}
         self.model = Model()
@@ -136,8 +137,8 @@ class World:
             refused=self.refused,
         )
         if resumed.far:
-            for key, (value, headers) in self.far.items():
-                timeline.load_far(key, value, headers)
+            for record in self.far_log:
+                assert timeline.load_far(record.key, record.value, record.headers) is None
             timeline.far_loaded()
         self.timeline = timeline
         return timeline
@@ -147,8 +148,11 @@ class World:
     def decide(self) -> Settlement | None:
         before = self.timeline.taken_to
         self.latest_ms = max(self.latest_ms, self.now_ms)
+        wake_ms = self.timeline.next_wake_ms()
         settlement = self.timeline.settle(self.now_ms)
         self._note_taken(before)
+        if settlement is not None or self.timeline.taken_to > before:
+            assert wake_ms is not None and wake_ms <= self.now_ms, "it would oversleep this"
         if settlement is None:
             wake_ms = self.timeline.next_wake_ms()
             assert wake_ms is None or wake_ms > self.now_ms, "it would be asked again and again"
@@ -160,6 +164,7 @@ class World:
         progress = settlement.progress
         self.commit = progress.position, to_metadata(progress, "somebody")
         for record in settlement.far:
+            self.far_log.append(record)
             if record.value is None:
                 assert self.far.pop(record.key, None) is not None, "a tombstone for nothing"
             else:

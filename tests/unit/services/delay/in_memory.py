@@ -18,6 +18,7 @@ class InMemoryPending:
         self.rows: dict[DueKey, Row] = {}
         self.ids: dict[str, DueKey] = {}
         self.long: dict[int, DueKey] = {}
+        self.loaded: dict[int, DueKey] = {}
         self.position = 0
         self.watermark: DueKey = BEFORE_ALL
         self.far = 0
@@ -47,6 +48,9 @@ class InMemoryPending:
     def find_id(self, id: str) -> DueKey | None:
         return self.ids.get(id)
 
+    def find_loaded(self, offset: int) -> DueKey | None:
+        return self.loaded.get(offset)
+
     def long_rows(self, from_offset: int, below_offset: int, limit: int) -> list[DueKey]:
         offsets = sorted(o for o in self.long if from_offset <= o < below_offset)
         return [self.long[offset] for offset in offsets[:limit]]
@@ -59,6 +63,7 @@ class InMemoryPending:
             self.long.pop(key[1], None)
         self.rows.update({(row[0], row[1]): row for row in changes.puts})
         self.long.update({key[1]: key for key in changes.long})
+        self.loaded = self.loaded | _keys(changes.puts) if changes.loading else {}
         self.long = {offset: key for offset, key in self.long.items() if offset >= changes.far}
         for id_, named in changes.ids.items():
             if named is None:
@@ -71,3 +76,7 @@ class InMemoryPending:
 
     def copy(self) -> InMemoryPending:
         return copy.deepcopy(self)
+
+
+def _keys(rows: list[Row]) -> dict[int, DueKey]:
+    return {row[1]: (row[0], row[1]) for row in rows}

@@ -140,6 +140,8 @@ def test_health_and_metrics(instance: Instance) -> None:
     assert 'headrace_delay_pending{topic="orders"} 1' in lines
     assert 'headrace_delay_due_next_minute{topic="orders"} 1' in lines
     assert 'headrace_delay_rebuild_missing_records{topic="orders",partition="0"} 60' in lines
+    assert 'headrace_delay_waiting_partitions{topic="lost"} 1' in lines
+    assert 'headrace_delay_waiting_partitions{topic="orders"} 0' in lines
     instance.status.problem = "no broker answers"
     assert not instance.queries.health()["ok"]
 

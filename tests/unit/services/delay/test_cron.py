@@ -88,3 +88,11 @@ def test_the_last_missed_run_is_the_one_before_the_next(
     following = run_after(Run(last.due_ms, last.cron), last.due_ms)
     assert following is not None
     assert following.due_ms > now_ms
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Niue"])
+@pytest.mark.parametrize("hours", [-15, -1, 0, 1, 15, 10**9])
+def test_where_calendars_end_there_is_no_run(zone: str, hours: int) -> None:
+    """In the year 9999, in some zones a few hours sooner; not an error that stops a partition."""
+    cron = read("0 0 1 1 *", zone, None, None)
+    assert first_run(cron, ms("9999-12-31T23:00:00+00:00") + hours * 3_600_000) is None

@@ -135,6 +135,15 @@ def test_a_cancel_with_other_instructions_is_rejected() -> None:
     assert names.DELAY in rejected.reason
 
 
+@pytest.mark.parametrize("zone", [b"UTC", b"Pacific/Kiritimati"])
+def test_a_repetition_that_begins_where_calendars_end_is_rejected(zone: bytes) -> None:
+    asked = [(names.CRON, b"0 0 1 1 *"), (names.CRON_ZONE, zone)]
+    for appended_ms in (253_402_300_799_000, 253_402_250_000_000, 2**62):
+        rejected = read_instruction((0, appended_ms, None, b"", asked))
+        assert isinstance(rejected, Rejected)
+        assert "no run in its time" in rejected.reason
+
+
 def test_a_record_without_an_append_time_is_rejected() -> None:
     assert isinstance(read_instruction((0, -1, None, b"", [])), Rejected)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from headrace.client import Admin, Consumer, Producer
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.service import DelayService
@@ -13,7 +15,7 @@ from headrace.testing import Broker
 PATIENCE_S = 30.0
 
 
-def test_the_older_of_two_namesakes_ends(tmp_path: Path) -> None:
+def test_the_older_of_two_namesakes_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
         admin = Admin(broker.bootstrap)
         admin.topics.create("orders", partitions=1)
@@ -36,6 +38,8 @@ def test_the_older_of_two_namesakes_ends(tmp_path: Path) -> None:
         try:
             first.join(PATIENCE_S)
             assert len(ends) == 1 and "group.instance.id" in str(ends[0])
+            traces = [each for each in caplog.records if each.exc_info]
+            assert not traces, "who started it hears a sentence, and no traceback before it"
             with (
                 Producer(broker.bootstrap) as producer,
                 Consumer(broker.bootstrap, topics=["orders"], group="g") as consumer,

@@ -19,8 +19,18 @@ OFFSETS = st.integers(0, 2**62)
 def test_progress_is_in_the_commit(numbers: tuple[int, int, int, int], by: str) -> None:
     position, due_ms, offset, far = numbers
     progress = Progress(position, (due_ms, offset), far)
-    assert from_commit(position, to_metadata(progress, by)) == (progress, by)
-    assert len(to_metadata(progress, "x" * 249)) < 4_096, "Kafka's limit for metadata"
+    assert from_commit(position, to_metadata(progress, by)) == (progress, by, None)
+    assert from_commit(position, to_metadata(progress, by, "id")) == (progress, by, "id")
+    assert len(to_metadata(progress, "x" * 249, "x" * 22)) < 4_096, "Kafka's limit for metadata"
+
+
+def test_a_topic_made_anew_is_not_judged_by_the_watermark_of_the_old_one() -> None:
+    progress = Progress(5, (900, 3), 2)
+    commit = from_commit(5, to_metadata(progress, "me", "old"))
+    assert commit.progress_of("old") == progress
+    assert commit.progress_of("new") == Progress()
+    before_ids = from_commit(5, to_metadata(progress, "me"))  # of an earlier version
+    assert before_ids.progress_of("any") == progress
 
 
 @pytest.mark.parametrize(
@@ -70,5 +80,6 @@ def test_a_pending_record_survives_the_far_topic(
 def test_a_far_record_that_is_none_is_told() -> None:
     with pytest.raises(ValueError):
         far_records.read(b"orders.delay/3/77", b"", [(names.DELIVER_AT, b"5")])
-    with pytest.raises(ValueError):
-        far_records.place_of(b"hello")
+    for key in (b"hello", b"orders.delay/3/-1", b"orders.delay/3/+1", b"orders.delay/3/ 1"):
+        with pytest.raises(ValueError):
+            far_records.place_of(key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.contract import headers as names
+from headrace.services.delay.instructions import RecordFields
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.owned import Owned
 from headrace.services.delay.progress import Progress
@@ -31,9 +33,44 @@ def test_behind_the_end_the_last_record_read_decides() -> None:
     assert owned.due_until(NOW_MS) == NOW_MS
 
 
-def test_a_partition_whose_intake_waits_for_a_settlement_does_not_wait_for_its_intake() -> None:
+def record(offset: int, appended_ms: int, due_ms: int) -> RecordFields:
+    return offset, appended_ms, None, b"x", [(names.DELIVER_AT, b"%d" % due_ms)]
+
+
+def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread() -> None:
+    owned = an_owned(overlay_records=2)
+    timeline = owned.timeline
+    assert timeline is not None
+    appended_ms = NOW_MS - 7_000
+    timeline.take([record(at, appended_ms, NOW_MS - 5 + at) for at in range(2)], NOW_MS)
+    owned.read_to_ms = appended_ms
+    assert not timeline.wants_more()
+    settlement = timeline.settle(owned.due_until(NOW_MS))
+    assert settlement is not None
+    assert settlement.deliveries == []
+    timeline.committed(settlement)
+    assert timeline.wants_more()
+    timeline.take([record(2, appended_ms, NOW_MS - 6)], NOW_MS)  # unread until now, and due first
+    owned.read_to_ms = None
+    settlement = timeline.settle(owned.due_until(NOW_MS))
+    assert settlement is not None
+    assert [delivery[4] for delivery in settlement.deliveries] == [
+        NOW_MS - 6, NOW_MS - 5, NOW_MS - 4,
+    ]  # fmt: skip
+
+
+def test_a_record_that_waits_for_a_clock_that_was_stepped_back_gets_it() -> None:
     owned = an_owned()
-    owned.read_to_ms = NOW_MS - 7_000
-    assert owned.timeline is not None
-    owned.timeline.wants_more = lambda: False  # type: ignore[method-assign]
-    assert owned.due_until(NOW_MS) == NOW_MS
+    timeline = owned.timeline
+    assert timeline is not None
+    timeline.take([record(0, NOW_MS, NOW_MS + 60_000)], NOW_MS)
+    settlement = timeline.settle(NOW_MS + 60_000)
+    assert settlement is not None
+    timeline.committed(settlement)  # the watermark is a minute ahead; then the clock is set back
+    timeline.take([record(1, NOW_MS, NOW_MS + 30_000)], NOW_MS)
+    owned.read_to_ms = NOW_MS
+    assert not timeline.wants_more()
+    assert timeline.settle(owned.due_until(NOW_MS + 29_000)) is None
+    settlement = timeline.settle(owned.due_until(NOW_MS + 30_000))
+    assert settlement is not None
+    assert len(settlement.deliveries) == 1
