@@ -143,25 +143,23 @@ def test_all_but_one_of_the_rights_are_not_enough(case: Case, tmp_path: Path) ->
         assert refused, (some, answer)
 
 
-def test_who_may_do_all_but_what_is_needed_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_who_may_do_everything_else_with_a_resource_is_refused(case: Case, tmp_path: Path) -> None:
     """The right that is asked for is the one that is meant, not one that is like it."""
-    for number, case in enumerate(CASES):
-        if len(case.needs) > 1 or case.hidden is not None:
-            continue
-        guarded = Guarded(tmp_path / str(number))
-        kind, name, operation = case.needs[0]
-        others = [
-            (other.needs[0][2])
+    for number, (kind, name, operation) in enumerate(case.needs):
+        instead = {
+            other.needs[0][2]
             for other in CASES
             if other.api is case.api
             and len(other.needs) == 1
             and other.needs[0][:2] == (kind, name)
-        ]
-        rest = [
+        }
+        everything_else = [
             (kind, name, one)
             for one in OPERATIONS_ON[kind]
-            if one not in others and not allowed_by(one) >> operation & 1
+            if one not in instead and not allowed_by(one) >> operation & 1
         ]
-        guarded.grant(*rest)
+        guarded = Guarded(tmp_path / str(number))
+        guarded.grant(*case.needs[:number], *case.needs[number + 1 :], *everything_else)
         refused, answer = guarded.refused(case, guarded.versions(case)[-1])
-        assert refused, (case.name, rest, answer)
+        assert refused, (everything_else, answer)
