@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["headrace"]):
+# It names every module as it goes; hundreds of lines that say nothing.
+with redirect_stderr(StringIO()), atheris.instrument_imports(include=["headrace"]):
     from tests.fuzz.seeds import must_log_in, seeds
     from tests.fuzz.target import Target
 
@@ -28,6 +31,7 @@ MOST_MEMORY_MB = 2048
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     arguments.add_argument("--minutes", type=float, default=1)
+    arguments.add_argument("--talk", action="store_true", help="say what is found on the way")
     arguments.add_argument("files", nargs="*", help="findings to run again, and nothing else")
     given = arguments.parse_args()
     target = Target(authenticate=must_log_in)
@@ -45,6 +49,7 @@ def main() -> None:
         f"-timeout={SLOWEST_INPUT_S}",
         f"-rss_limit_mb={MOST_MEMORY_MB}",
         f"-artifact_prefix={FOLDER}/",
+        f"-verbosity={int(given.talk)}",
         "-print_final_stats=1",
         str(corpus),
     ]
