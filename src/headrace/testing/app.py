@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confluent_kafka import IsolationLevel
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaError
 from confluent_kafka import TopicPartition as NativePartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -22,7 +23,7 @@ from headrace.app.app import App
 from headrace.app.names import dead_topic, retry_topic
 from headrace.app.quiet import is_quiet, next_due_ms, streams
 from headrace.app.worker import Worker
-from headrace.client.connection import Connection, connected
+from headrace.client.connection import Connection, Setting, connected, program_settings
 from headrace.client.consumer import Consumer
 from headrace.client.records import Record, Sent, TopicPartition
 from headrace.client.topics import Topics
@@ -30,11 +31,17 @@ from headrace.contract.delay_topics import companion_of
 from headrace.contract.headers import DELIVER_AT, SOURCE
 from headrace.testing.broker import Broker
 
-if TYPE_CHECKING:
-    from headrace.client.connection import Setting
-
 WITHIN_S = 30.0
-LOOK_EVERY_S = 0.005
+LOOK_EVERY_S = 0.002
+# The end of a partition is seen when a fetch comes back empty: soon.
+FETCH_WAIT_MS = 5
+READS_ALONG: dict[str, Setting] = {
+    "group.id": "headrace-testing",  # librdkafka wants one; nobody joins it
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": FETCH_WAIT_MS,
+}
 
 
 class TestApp:
@@ -56,7 +63,7 @@ class TestApp:
         self._topics = list(topics)
         self._given_broker = broker
         self._settings = settings
-        self._before = (app.connection, app.clock)
+        self._before = (app.connection, app.clock, app.fetch_wait_ms)
 
     # ---- beginning and end
 
@@ -69,6 +76,7 @@ class TestApp:
         )
         app.connection = connected(self.broker.bootstrap, self._settings)
         app.clock = self.broker.clock.wall_ms
+        app.fetch_wait_ms = FETCH_WAIT_MS
         self._make_topics()
         app.start()
         self.worker.impatient = True
@@ -87,7 +95,7 @@ class TestApp:
             self._delayed.close()
             self.app.stop()
         finally:
-            self.app.connection, self.app.clock = self._before
+            self.app.connection, self.app.clock, self.app.fetch_wait_ms = self._before
             if self._given_broker is None:
                 self.broker.stop()
 
@@ -211,7 +219,9 @@ class TestApp:
         before = [subscription.stats.received for subscription in self.app.subscriptions]
         if not is_quiet(worker, {}) or not self._delayed.all_delivered(self.app.clock()):
             return False
-        ends = self._ends([stream.place for stream in streams(worker)])
+        ends = self._ends([*(stream.place for stream in streams(worker)), *self._delayed.sources])
+        if not self._delayed.has_read(ends):
+            return False
         received = [subscription.stats.received for subscription in self.app.subscriptions]
         return is_quiet(worker, ends) and received == before
 
@@ -226,23 +236,46 @@ class _Delayed:
     def __init__(self, connection: Connection, companions: list[str]) -> None:
         self._waiting: dict[str, int] = {}  # topic/partition/offset -> due
         self._delivered: set[str] = set()
-        self._consumer: Consumer[bytes, bytes] | None = None
+        self._read_to: dict[TopicPartition, int] = {}
+        self._consumer: confluent_kafka.Consumer | None = None
+        self.sources: list[TopicPartition] = []
         if companions:
-            self._consumer = Consumer(connection, settings={"fetch.wait.max.ms": 20})
-            topics = [*companions, *(name.removesuffix(".delay") for name in companions)]
-            self._consumer.assign(
-                {p: 0 for topic in topics for p in self._consumer.partitions_of(topic)}
-            )
+            conf = program_settings(connection, READS_ALONG)
+            self._consumer = confluent_kafka.Consumer(conf)
+            self.sources = self._partitions_of(companions)
+            targets = self._partitions_of([name.removesuffix(".delay") for name in companions])
+            places = [NativePartition(*place, 0) for place in [*self.sources, *targets]]
+            self._consumer.assign(places)
+
+    def _partitions_of(self, topics: list[str]) -> list[TopicPartition]:
+        assert self._consumer is not None
+        found = self._consumer.list_topics(timeout=WITHIN_S).topics
+        return [TopicPartition(name, p) for name in topics for p in found[name].partitions]
 
     def _look(self) -> None:
-        while self._consumer is not None and (record := self._consumer.poll(0)) is not None:
-            due, source = record.header(DELIVER_AT), record.header(SOURCE)
-            if due is not None:
-                self._waiting[f"{record.topic}/{record.partition}/{record.offset}"] = int(due)
-            elif source is not None:
-                self._delivered.add(source.decode())
-        for place in self._delivered & self._waiting.keys():
-            del self._waiting[place]
+        while self._consumer is not None and (messages := self._consumer.consume(500, 0)):
+            for message in messages:
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                error, offset = message.error(), message.offset() or 0
+                if error is None:
+                    self._read_to[place] = offset + 1
+                    self._note(f"{place.topic}/{place.partition}/{offset}", message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._read_to[place] = offset
+        for known in self._delivered & self._waiting.keys():
+            del self._waiting[known]
+
+    def _note(self, place: str, message: confluent_kafka.Message) -> None:
+        given: Any = message.headers() or ()
+        headers = dict(given)
+        if DELIVER_AT in headers:
+            self._waiting[place] = int(headers[DELIVER_AT])
+        elif SOURCE in headers:
+            self._delivered.add(headers[SOURCE].decode())
+
+    def has_read(self, ends: dict[TopicPartition, int]) -> bool:
+        """Whether all that was sent away is known here."""
+        return all(self._read_to.get(place, 0) >= ends[place] for place in self.sources)
 
     def all_delivered(self, now_ms: int) -> bool:
         self._look()
