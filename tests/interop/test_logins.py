@@ -5,13 +5,17 @@ Also Apache's own tools: users are administered by kafka-configs.
 
 from __future__ import annotations
 
+import json
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from headrace.serving.authentication.certificate_names import subject_of
 from tests.interop.java_session import JavaSession
 from tests.interop.logins import (
     MECHANISMS,
@@ -22,11 +26,12 @@ from tests.interop.logins import (
     SecuredNode,
     all_logins,
     java_settings,
+    librdkafka_settings,
     settings,
     signer,
 )
 from tests.interop.topics import create_topic
-from tests.unit.server.a_secured_server import Certificates
+from tests.unit.server.a_secured_server import LASTS, Certificates
 
 CLIENTS = ("librdkafka", "java", "franz-go", "kafkajs")
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -243,3 +248,46 @@ def test_a_tool_logs_in_by_its_command_config(
         "--list",
     )
     assert said is not None
+
+
+NAMES = [
+    [("CN", "alice")],
+    [("C", "DE"), ("O", "A shop"), ("OU", "web"), ("OU", "blue"), ("CN", "alice")],
+    [("CN", 'a,b+c"d\\e<f>g;h=i#j')],
+    [("CN", "#hash")],
+    [("CN", "  two  spaces  ")],
+    [("CN", "jürgen 😀 中")],
+    [("CN", "a"), ("emailAddress", "a@b.c")],
+]
+
+
+def test_names_in_certificates_are_written_as_java_writes_them(
+    java: JavaSession, certificates: Certificates
+) -> None:
+    """ACLs and mapping rules are written against that text."""
+    for name in NAMES:
+        issued = certificates.authority.issue(name, now=certificates.now, lasts=LASTS)
+        theirs = java.run("CertificateName", stdin=issued.certificate).rstrip("\n")
+        assert subject_of(ssl.PEM_cert_to_DER_cert(issued.certificate)) == theirs
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
+def test_clients_log_in_again_before_their_session_ends(
+    tmp_path: Path, certificates: Certificates, java: JavaSession, client: str
+) -> None:
+    """KIP-368: one connection, many logins, and nothing is lost."""
+    given = settings(certificates) | {"connections.max.reauth.ms": "2000"}
+    with HeadraceOfAllProtocols(tmp_path, given) as node:
+        assert isinstance(node, HeadraceOfAllProtocols)
+        topic = create_topic(node.bootstrap, "long")
+        shown = Credentials("SASL_SSL", str(certificates.ca)).by("PLAIN")
+        if client == "librdkafka":
+            producer = Producer(librdkafka_settings(node, shown))
+            deadline = time.monotonic() + 6
+            while time.monotonic() < deadline:
+                producer.produce(topic, b"x")
+                assert producer.flush(10) == 0
+        else:
+            job = {"settings": java_settings(node, shown), "topic": topic, "seconds": 6}
+            assert json.loads(java.run("LongLogin", stdin=json.dumps(job)))["failed"] == 0
+        assert "expired" not in node.log_text()
