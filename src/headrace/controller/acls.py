@@ -1,7 +1,9 @@
 """Decisions about access control entries: which are made, which are deleted.
 
 An entry that is there already is made again without a record. A filter that names no entry deletes
-none and is no error. Codes, sentences and the order of checks are Apache's.
+none and is no error. Codes, sentences and the order of checks are Apache's, seen at 4.3.1, with one
+exception: an entry with a word that only filters have (ANY, MATCH) is INVALID_REQUEST, while Apache
+Kafka meets an exception and answers UNKNOWN_SERVER_ERROR for the whole request.
 """
 
 from __future__ import annotations

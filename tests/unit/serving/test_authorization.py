@@ -332,7 +332,7 @@ def naive_somewhere(
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     some.lists(some.lists(ENTRIES, max_size=8), min_size=1, max_size=4),
     some.lists(CLIENTS, min_size=1, max_size=3),
