@@ -40,10 +40,12 @@ async def open_collector(at, limits=None, origins=(), *, grace_s=20.0):
     sites = Sites()
     port = await sites.open(Door(collector, origins).application, "127.0.0.1", 0)
     shown = await sites.open(window(collector), "127.0.0.1", 0)
-    async with ClientSession() as browser:
-        yield collector, browser, f"http://127.0.0.1:{port}/track", f"http://127.0.0.1:{shown}"
-    await sites.close()
-    await collector.close(grace_s)
+    try:
+        async with ClientSession() as browser:
+            yield collector, browser, f"http://127.0.0.1:{port}/track", f"http://127.0.0.1:{shown}"
+    finally:
+        await sites.close()
+        await collector.close(grace_s)
 
 
 async def post(browser, url, body, **headers):
