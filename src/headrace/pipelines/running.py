@@ -53,7 +53,7 @@ class Runner:
 
     def stream(self, *, once: bool = False, backfill: bool = False) -> None:
         """Until it is stopped; with `once` until everything that is there now is done."""
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
         folder = Folder(self.data, self.pipeline.name)
@@ -72,6 +72,8 @@ class Runner:
                         self._run(streaming, once=once)
                 except (PySparkException, Py4JJavaError) as failure:
                     raise PipelineError(explained(self.pipeline, str(failure))) from failure
+                except (Py4JNetworkError, ConnectionError) as gone:
+                    raise self._spark_ended() from gone
 
     def _streaming(self, spark: SparkSession, folder: Folder, identity: str) -> Streaming:
         stream = stream_id(self.pipeline, identity)
@@ -101,10 +103,12 @@ class Runner:
             for query in queries:
                 query.stop()
         except Py4JError as gone:  # a signal to the whole group of processes ends Java first
-            raise PipelineError(
-                f"Spark ended before {self.pipeline.name}: run it again, it goes on at its "
-                "checkpoint."
-            ) from gone
+            raise self._spark_ended() from gone
+
+    def _spark_ended(self) -> PipelineError:
+        return PipelineError(
+            f"Spark ended before {self.pipeline.name}: run it again, it goes on at its checkpoint."
+        )
 
     def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> None:
         """Tell of each batch until the stream ends, fails or is told to stop."""
