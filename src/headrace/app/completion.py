@@ -21,6 +21,7 @@ FULL_FROM = 3600
 # Looking at the runs costs time in proportion to what is finished: not before it can matter. A run
 # takes two bytes at least, 2.7 characters.
 LOOK_FROM = 1000
+LOOK_AGAIN_AFTER = 100
 PREFIX = "hr1:"
 
 Runs = list[tuple[int, int]]  # [first, after the last) of finished offsets, ascending
@@ -36,7 +37,7 @@ class Completion:
         self._finished: set[int] = set()  # of those in _begun
         self._next = position  # where to go on when all that was begun is finished
         self._known: deque[tuple[int, int]] = deque(finished)  # by the commit we started from
-        self._looked_at = 0
+        self._looked_at = -LOOK_AGAIN_AFTER  # how many were finished then
         self._was_full = False
 
     def begin(self, offset: int) -> bool:
@@ -87,7 +88,7 @@ class Completion:
         count = len(self._finished)
         if count < LOOK_FROM and not self._known:
             return False
-        if abs(count - self._looked_at) >= 100 or self._known:
+        if abs(count - self._looked_at) >= LOOK_AGAIN_AFTER:
             self._looked_at = count
             self._was_full = len(self.metadata()) >= FULL_FROM
         return self._was_full
@@ -103,13 +104,20 @@ class Completion:
 
 
 def _runs(begun: Iterable[int], finished: set[int]) -> Iterator[tuple[int, int]]:
-    """Runs of finished records; a hole in the offsets does not end one."""
+    """Runs of finished records; a hole in the offsets does not end one.
+
+    Most that is finished lies in front, so it ends with the last of it, not with the last begun.
+    """
     first = after = -1
-    for offset in begun:
+    left = len(finished)
+    for offset in begun if left else ():
         if offset in finished:
             if first < 0:
                 first = offset
             after = offset + 1
+            left -= 1
+            if not left:
+                break
         elif first >= 0:
             yield first, after
             first = -1

@@ -267,11 +267,9 @@ class Intake:
             if owned.loading_to is not None:
                 continue
             limit = most if not owned.paused else most // 2
-            full = (
-                owned.source.completion.outstanding > limit
-                or owned.source.completion.full
-                or owned.blocked.full
-            )
+            completion = owned.source.completion
+            with owned.work.lock:  # slots finish records meanwhile
+                full = completion.outstanding > limit or completion.full or owned.blocked.full
             if full != owned.paused:
                 self._set_paused(owned, full)
 
