@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import addresses, connection
+from headrace.client.connection import addresses, connected, connection
 from headrace.client.errors import ClientError
 
 
@@ -24,6 +24,26 @@ def test_the_strongest_word_wins(tmp_path: Path) -> None:
     )
     assert strongest.bootstrap == "x:3"
     assert strongest.settings["security.protocol"] == "ssl"
+
+
+def test_programs_find_their_cluster_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nsecurity.protocol=ssl\n")
+    monkeypatch.delenv("HEADRACE_BOOTSTRAP", raising=False)
+    monkeypatch.setenv("HEADRACE_CLIENT_CONFIG", str(file))
+    assert connected(None, None).settings == {
+        "bootstrap.servers": "file:1",
+        "security.protocol": "ssl",
+    }
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", "environment:2")
+    assert connected(None, None).bootstrap == "environment:2"
+    assert connected("program:3", {"client.id": "me"}).settings == {
+        "bootstrap.servers": "program:3",
+        "security.protocol": "ssl",
+        "client.id": "me",
+    }
 
 
 def test_what_the_person_sets_wins_over_what_a_command_wants() -> None:

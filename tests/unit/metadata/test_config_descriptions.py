@@ -157,3 +157,20 @@ def test_client_metrics() -> None:
     assert set(shown) == {"metrics", "interval.ms", "match"}
     assert places(shown["interval.ms"]) == [("interval.ms", "1000", 7)]
     assert (shown["metrics"].value, places(shown["metrics"])) == ("", [])
+
+
+def test_secrets_of_single_listeners_and_mechanisms_are_not_shown() -> None:
+    secret = 'PlainLoginModule required user_alice="wonder";'
+    names = (
+        "sasl.jaas.config",
+        "plain.sasl.jaas.config",
+        "listener.name.out.plain.sasl.jaas.config",
+        "listener.name.out.ssl.keystore.key",
+        "listener.name.out.ssl.key.password",
+    )
+    given = dict.fromkeys(names, secret) | {"listener.name.out.ssl.client.auth": "required"}
+    for name in names:
+        found = broker(name, {}, given)
+        assert found.sensitive and found.value is None, name
+        assert all(place.value is None for place in found.synonyms), name
+    assert broker("listener.name.out.ssl.client.auth", {}, given).value == "required"

@@ -12,7 +12,7 @@ from headrace.environment import FileSlice
 from headrace.protocol.messages import fetch, find_coordinator, metadata
 from headrace.server.clock import SystemClock
 from headrace.server.connection import Connection
-from headrace.server.loop import BIG_FRAME_BYTES, Loop
+from headrace.server.loop import BIG_FRAME_BYTES, MOST_LINES_PER_SECOND, Loop
 from headrace.server.poller import EpollPoller, SelectorsPoller
 from headrace.server.real_disk import RealDisk
 from headrace.serving.api import Parked
@@ -330,3 +330,17 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_us(poller):
     station.loop.close_idle(50_000)
     assert idle.recv(1) == b""
     assert len(station.loop.connections) == 1
+
+
+def test_a_crowd_that_is_sent_away_does_not_fill_the_log(poller, caplog):
+    station = Station(poller, {metadata: answer_metadata})
+    for _ in range(MOST_LINES_PER_SECOND + 30):
+        station.connect().sendall(b"GET / HTTP/1.1\r\n\r\n")
+    station.turns(5)
+    assert not station.loop.connections
+    assert station.loop.refused == MOST_LINES_PER_SECOND + 30
+    assert caplog.text.count("closed the connection of") == MOST_LINES_PER_SECOND
+    station.loop._said_since_ms -= 1_000  # a second later
+    station.connect().sendall(b"GET / HTTP/1.1\r\n\r\n")
+    station.turns(5)
+    assert "closed 30 more connections" in caplog.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 
@@ -130,15 +132,24 @@ def test_a_user_who_is_not_there_is_told_the_same_as_one_with_another_password()
     assert (str(unknown), unknown.told) == (str(wrong), wrong.told)
 
 
-def test_a_made_up_key_opens_nothing() -> None:
-    """Not even for who knows the secret that made-up keys come from."""
-    exchange = server({})
-    made_up = exchange._made_up("user")
-    assert made_up.stored_key != made_up.server_key
-    exchange.step(FIRST, NOW)
-    exchange._credential = credential_of(SHA_256, "pencil", salt=SALT, iterations=4096)
-    with pytest.raises(LoginFailed):
-        exchange.step(LAST, NOW)
+def test_a_made_up_key_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for who knows the password that it would be of."""
+    monkeypatch.setattr(Scram, "_made_up", lambda self, name: the_user()["user"])
+    failing(FIRST, LAST, users={})
+
+
+def test_the_header_must_come_back_though_the_proof_is_right() -> None:
+    """RFC 5802: a client that could bind to the channel notices that somebody took that away."""
+    exchange = server(the_user())
+    challenge = exchange.step(FIRST, NOW)
+    bare = b"c=eSws,r=rOprNGfwEbeRWgbNEkqO" + SERVER_NONCE.encode()
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = b",".join((FIRST.removeprefix(b"n,,"), challenge, bare))
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    with pytest.raises(LoginFailed, match="another header"):
+        exchange.step(bare + b",p=" + base64.b64encode(proof), NOW)
 
 
 def test_a_credential_with_too_few_iterations_is_not_taken() -> None:
