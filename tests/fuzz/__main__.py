@@ -18,12 +18,14 @@ import atheris
 
 # It names every module as it goes; hundreds of lines that say nothing.
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=["headrace"]):
+    from tests.fuzz.inventing import invented_input
     from tests.fuzz.seeds import must_log_in, seeds
     from tests.fuzz.target import Target
 
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / ".cache" / "fuzz"
 LARGEST_INPUT = 16 * 1024
+ONE_IN_SO_MANY_IS_INVENTED = 4
 SLOWEST_INPUT_S = 30
 MOST_MEMORY_MB = 2048
 
@@ -53,7 +55,15 @@ def main() -> None:
         "-print_final_stats=1",
         str(corpus),
     ]
-    atheris.Setup([sys.argv[0], *options], target.run)
+    routes = target.routes()
+
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        """Most inputs are those before with some bytes changed, some are new requests."""
+        if seed % ONE_IN_SO_MANY_IS_INVENTED == 0:
+            return invented_input(routes, seed, most)
+        return bytes(atheris.Mutate(data, most))
+
+    atheris.Setup([sys.argv[0], *options], target.run, custom_mutator=mutate)
     atheris.Fuzz()
 
 

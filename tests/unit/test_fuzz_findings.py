@@ -7,14 +7,19 @@ gets what real clients have sent, whole and damaged, the same in each run.
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from headrace.protocol.messages import find_coordinator, offset_commit
+from tests.fuzz.inventing import invented_input
 from tests.fuzz.seeds import captured, must_log_in, seeds
 from tests.fuzz.target import Failure, Target
+from tests.unit.broker.bench import Bench
 
 SEED = 8
-DAMAGED_PER_SEED = 12
+DAMAGED_PER_SEED = 8
+INVENTED = 1_500
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,13 @@ def test_damaged_requests_are_refused_or_answered(target: Target) -> None:
     assert target.refused > 500 and target.answered > 500
 
 
+def test_requests_that_nobody_has_sent_are_refused_or_answered(target: Target) -> None:
+    before = target.answered
+    for seed in range(INVENTED):
+        target.run(invented_input(target.routes(), seed, 1 << 16))
+    assert target.answered - before > INVENTED / 3
+
+
 def damaged(seed: bytes, chance: random.Random) -> bytes:
     """Bits flipped, bytes that mean large numbers, pieces cut out or doubled."""
     data = bytearray(seed)
@@ -55,6 +67,23 @@ def damaged(seed: bytes, chance: random.Random) -> bytes:
             case _:
                 data[at:at] = data[at : at + chance.randrange(1, 32)]
     return bytes(data)
+
+
+# ---- what was found ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_an_offset_may_be_kept_for_longer_than_time_lasts(tmp_path: Path, version: int) -> None:
+    """A retention of 2^63 milliseconds made a moment that the record of an offset cannot say."""
+    bench = Bench(tmp_path / "data", offsets_topic_num_partitions=1)
+    bench.create("orders")
+    bench.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("readers", 0), version=2)
+    part = offset_commit.OffsetCommitRequestPartition(0, committed_offset=7)
+    topic = offset_commit.OffsetCommitRequestTopic("orders", partitions=[part])
+    request = offset_commit.OffsetCommitRequest("readers", topics=[topic])
+    request.retention_time_ms = 2**63 - 1
+    answer = bench.ask(offset_commit, request, version=version)
+    assert answer.topics[0].partitions[0].error_code == 0
 
 
 def test_the_target_sees_a_bug(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, TOPIC, may
 
 FIRST_VERSION_WITH_IDS = 10
+END_OF_TIME_MS = 2**63 - 1  # as far as the record of an offset can say
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 READ = Operation.READ
@@ -42,7 +43,9 @@ def handle(
     accepted: list[OffsetCommitResponsePartition] = []
     wall_ms = call.now.wall_ms
     longest = broker.groups.settings().offset_metadata_max_bytes
-    expires_ms = -1 if request.retention_time_ms == -1 else wall_ms + request.retention_time_ms
+    expires_ms = -1
+    if request.retention_time_ms != -1:
+        expires_ms = min(wall_ms + request.retention_time_ms, END_OF_TIME_MS)
     image = broker.image
     for wanted in request.topics:
         topic = image.topics_by_id.get(wanted.topic_id) if by_id else image.topics.get(wanted.name)
