@@ -58,6 +58,14 @@ from headrace.pipelines.running import Runner
 from headrace.testing import Broker
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+MASTER = "local[2]"
+# On a few rows, compiling well costs more than it gives.
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def test_$function(headrace_broker: Broker, tmp_path: Path) -> None:
@@ -72,17 +80,17 @@ def test_$function(headrace_broker: Broker, tmp_path: Path) -> None:
             producer.send("$name-events", value.encode(), timestamp_ms=milliseconds)
             expected[time.replace(minute=0)] += n % 7
 
-    master = "local[2]"
     Runner(
         pipeline=$function,
         connection=connection,
         data=tmp_path,
         say=lambda line: None,
         note=lambda line: None,
-        master=master,
+        master=MASTER,
+        spark_settings=QUICK,
     ).stream(once=True)
 
-    spark = session.start("test", master=master, given={})
+    spark = session.start("test", master=MASTER, given=QUICK)
     rows = spark.read.format("delta").load(str(tmp_path / "tables" / "$name")).collect()
     assert {row.hour.astimezone(UTC): row.amount for row in rows} == expected
     spark.stop()
