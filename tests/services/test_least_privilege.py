@@ -31,7 +31,7 @@ from tests.interop.secured import ADMIN, client_settings, secured_node
 from tests.services.delay_process import DelayProcess
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "acls.md"
-USERS = ("headrace-delay", "billing", "ops", "clerk", "shop")
+USERS = ("headrace-delay", "billing", "ops", "clerk", "shop", "pipeline")
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 
 APP = """
@@ -79,10 +79,10 @@ class Guarded:
         path.write_text("".join(f"{k}={v}\n" for k, v in client_settings(user).items()))
         return str(path)
 
-    def run(self, user: str, *words: str, stdin: str = "") -> str:
+    def run(self, user: str, *words: str, stdin: str = "", within_s: float = 60) -> str:
         where = ("--bootstrap", self.node.bootstrap, "--client-config", self.config(user))
         done = subprocess.run(
-            [PROGRAM, *words, *where], capture_output=True, text=True, timeout=60, input=stdin
+            [PROGRAM, *words, *where], capture_output=True, text=True, timeout=within_s, input=stdin
         )
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
