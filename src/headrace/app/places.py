@@ -27,6 +27,7 @@ log = logging.getLogger("headrace.app")
 QUESTION_S = 2.0
 LOOK_AGAIN_S = 0.2
 SAY_EVERY_S = 10.0
+STOPPING_S = 5.0  # a worker that is to stop asks no longer than this
 
 T = TypeVar("T")
 
@@ -92,9 +93,10 @@ class Places:
                 return question()
             except KafkaException as failure:
                 error = kafka_error(failure)
-                if self._stopping() or error.fatal():
-                    raise
                 now = time.monotonic()
+                gives_up = self._stopping() and now - began > STOPPING_S
+                if gives_up or error.fatal():
+                    raise
                 if now - said >= SAY_EVERY_S:
                     said = now
                     log.warning(
