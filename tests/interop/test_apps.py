@@ -1,13 +1,18 @@
-"""The same app on Headrace and on Apache Kafka: retries, order, dead letters, once, kill -9."""
+"""The same app on Headrace and on Apache Kafka: retries, order, dead letters, once, kill -9.
+
+The database of `once=` is a real PostgreSQL, which `make servers` brings.
+"""
 
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, create_engine
 
 from headrace.client import Admin
 from tests.interop.brokers import Node, make_node
@@ -16,16 +21,21 @@ from tests.services.app_rounds import (
     TOPIC,
     Workers,
     check_order,
+    committed_ends,
     dead,
     feed,
     topic_values,
     wait_for_all,
 )
 from tests.services.app_worker import GROUP
+from tests.services.effects import BillingWorkers, Ledger, empty, rounds, settled
+from tests.services.servers import Postgres, postgres
 from tests.soak.delay_instances import wait_until
 
+__all__ = ["postgres"]
+
 RECORDS = 600
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module", params=["headrace", "apache"])
@@ -48,6 +58,14 @@ def node(running: Node) -> Iterator[Node]:
         if topic.name == TOPIC or topic.name.startswith(f"{TOPIC}."):
             admin.topics.delete(topic.name)
     wait_until(lambda: not any(t.name == TOPIC for t in admin.topics.all()), "it is still there")
+
+
+@pytest.fixture
+def engine(postgres: Postgres) -> Iterator[Engine]:
+    engine = create_engine(postgres.url)
+    empty(engine)
+    yield engine
+    engine.dispose()
 
 
 def one_kill(workers: Workers, chance: random.Random) -> None:
@@ -95,3 +113,41 @@ def test_results_are_written_exactly_once_over_a_kill(node: Node, tmp_path: Path
     results = Counter(topic_values(node.bootstrap, OUT))
     assert results == Counter(f"{key} {number}".encode() for key, number in fed.handled())
     assert sorted(dead(node.bootstrap)) == sorted(fed.parked())
+
+
+def test_each_effect_is_in_the_database_once_and_in_order_over_kills(
+    node: Node, postgres: Postgres, engine: Engine, tmp_path: Path
+) -> None:
+    """Two workers are killed, and then the broker."""
+    fed = feed(node.bootstrap, 2 * RECORDS, 100, random.Random(34), failing=0.05)
+    ledger = Ledger(engine)
+    words = ["--database", postgres.async_url, "--slow-ms", "60"]
+    with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
+        killed = rounds(node, workers, ledger, fed, kills=3, every_s=3, most=3, seed=34)
+        settled(node.bootstrap, workers, ledger, fed, within_s=150)
+    assert killed == (2, 1)
+    assert ledger.wrong(fed) == []
+    assert set(dead(node.bootstrap)) == fed.parked()
+    assert committed_ends(node.bootstrap)
+
+
+def test_a_worker_that_stands_still_past_its_session_has_no_second_effect(
+    node: Node, postgres: Postgres, engine: Engine, tmp_path: Path
+) -> None:
+    fed = feed(node.bootstrap, RECORDS, 100, random.Random(35), failing=0.03)
+    ledger = Ledger(engine)
+    words = ["--database", postgres.async_url, "--slow-ms", "60"]
+    with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
+        for _ in range(2):
+            workers.start()
+        workers.until(lambda: len(ledger.workers()) == 2)
+        halted = workers.running[0]
+        halted.send_signal(signal.SIGSTOP)
+        taken = workers.taken()
+        workers.until(lambda: workers.taken() > taken)  # the other one has them all
+        done = ledger.count()
+        workers.until(lambda: ledger.count() > min(done + 50, len(fed.handled()) - 10))
+        halted.send_signal(signal.SIGCONT)
+        settled(node.bootstrap, workers, ledger, fed, within_s=150)
+    assert ledger.wrong(fed) == []
+    assert set(dead(node.bootstrap)) == fed.parked()
