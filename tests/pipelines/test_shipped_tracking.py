@@ -68,6 +68,8 @@ class Site:
             self.runner(name).stream(once=True)
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
+        """Of a pipeline, or another one."""
+        name = SHIPPED[name].sink.name if name in SHIPPED else name
         rows = self.spark.read.format("delta").load(str(self.data / "tables" / name)).collect()
         return sorted(tuple(_plain(cell) for cell in row) for row in rows)
 

@@ -182,7 +182,7 @@ def show(
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="As it was at this moment.")
     ] = None,
-    order: Annotated[str | None, typer.Option(metavar="COLUMN", help="Sort by it.")] = None,
+    order: Annotated[str | None, typer.Option(metavar="COLUMN,...", help="Sort by them.")] = None,
     rows: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
     master: Master = "local[*]",
     spark: Settings = [],
@@ -201,7 +201,7 @@ def show(
         with lake_tables.explained():
             found = lake_tables.rows_of(session, place, version=version, at=at)
             if order is not None:
-                found = found.orderBy(order)
+                found = found.orderBy(*order.split(","))
             names = found.columns
             texts = [[_shown(cell) for cell in row] for row in found.limit(rows).collect()]
     except PipelineError as failure:

@@ -40,7 +40,7 @@ CLICKS = Topic(CLICK.topic, schema=CLICK.ddl, event_time="time", late=LATE)
 # ---- while the window is open
 
 
-@pipeline(source=VIEWS, sink=Table("page-views", mode="upsert", key="minute"))
+@pipeline(source=VIEWS, sink=Table("views-by-minute", mode="upsert", key="minute"))
 def page_views(views: DataFrame) -> DataFrame:
     """Views and visitors of each minute."""
     return counted(views, "1 minute", "minute")
@@ -83,7 +83,7 @@ def retention(views: DataFrame) -> DataFrame:
     return visitors.select("since", day.alias("day"), age.alias("days_later"), "visitors")
 
 
-@pipeline(source=SEARCHES, sink=Table("searches", mode="upsert", key=("hour", "query")))
+@pipeline(source=SEARCHES, sink=Table("searches-by-hour", mode="upsert", key=("hour", "query")))
 def searches(rows: DataFrame) -> DataFrame:
     """What was looked for in each hour, how often, and how often in vain."""
     from pyspark.sql import functions as F
@@ -98,7 +98,9 @@ def searches(rows: DataFrame) -> DataFrame:
     return totals.select(hour, "query", "searches", "in_vain", "visitors")
 
 
-@pipeline(source=CLICKS, sink=Table("clicks", mode="upsert", key=("hour", "page", "target")))
+@pipeline(
+    source=CLICKS, sink=Table("clicks-by-hour", mode="upsert", key=("hour", "page", "target"))
+)
 def clicks(rows: DataFrame) -> DataFrame:
     """What was clicked on each page in each hour."""
     from pyspark.sql import functions as F
