@@ -22,15 +22,18 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from headrace.client.connection import Connection, made, program_settings
+from headrace.client.connection import Connection, addresses, made, program_settings
 from headrace.client.errors import ClientError, kafka_error
 from headrace.client.topics import Topics as ClusterTopics
+from headrace.client.wire import Wire
 from headrace.contract import delay_topics
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import metadata
+from headrace.protocol.uuids import to_text
 
 log = logging.getLogger("headrace.delay")
 
@@ -297,14 +300,18 @@ class Topics:
             log.error("%s", trouble)
 
     def _read_ids(self, companions: list[str]) -> None:
-        if not companions:
-            return
-        for name, asked in self._admin.describe_topics(TopicCollection(companions)).items():
+        """With our own codecs: librdkafka 2.16 ends the process when a broker dies meanwhile."""
+        wanted = [metadata.MetadataRequestTopic(name=name) for name in companions]
+        request = metadata.MetadataRequest(wanted, False)
+        for address in addresses(self._connection.bootstrap) if wanted else ():
             try:
-                told = str(self._answer(asked).topic_id)
-            except KafkaException:
-                continue  # it has just gone, or may not be described
-            self._ids[name] = told.replace("+", "-").replace("/", "_")  # as Kafka prints it
+                with Wire(self._connection, address) as wire:
+                    found = wire.ask(metadata, request)
+            except ClientError:
+                continue  # another one answers, or the next look does
+            known = [each for each in found.topics if each.error_code == ErrorCode.NONE]
+            self._ids.update({each.name: to_text(each.topic_id) for each in known})
+            return
 
     def _read_limits(self, targets: list[str]) -> None:
         now = monotonic()
