@@ -33,7 +33,7 @@ COMMANDS = {
     "triggers": "Records call functions and HTTP endpoints.",
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset, new.",
     "lake": "Topics as lake tables: fill, compact, versions, show.",
-    "track": "Web tracking: a collector of events, a generator of made-up ones.",
+    "track": "Web tracking: a collector of events, and made-up visitors.",
     "transactions": "List, describe and abort transactions.",
     "acls": "Who may do what: list, add and remove access control entries.",
     "quotas": "Limits of users, clients and addresses: list, set, remove.",
