@@ -1,6 +1,6 @@
 """The audit's way out: to the log, and to the topic `headrace.audit` if that is wanted.
 
-`headrace.audit=log` (the default) writes each line to the logger `headrace.audit`; `topic` does that
+`headrace.audit=log` (the default) writes each line to the logger `headrace.audit`; `topic` does so
 and appends the line to the topic, which is made when there is something to say. Lines for a topic
 that is not there yet, or whose disk refuses, wait up to a bound and are then dropped and counted.
 `AUDITED` says of each admin request what is noted: names and errors, no value of any setting.

@@ -3,7 +3,7 @@
 Bounds on numbers: of the node, of a listener, of an address. Who comes beyond one is turned away.
 Bounds on rates, measured as Apache Kafka does (`serving/rates.py`): of the node and of a listener,
 beyond which the listener rests for a moment while others wait in its backlog; and of an address,
-set by `connection_creation_rate` of an `ip` quota, beyond which a connection is let in by nobody and
+set by `connection_creation_rate` of an `ip` quota, beyond which a connection is not let in but
 closed a moment later, so that who reconnects in a loop is slowed down (KIP-612).
 
 Pure: the time is an argument. Of addresses those seen last are measured, `MOST_ADDRESSES` of them.

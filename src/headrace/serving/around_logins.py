@@ -1,7 +1,7 @@
 """What dispatch does with frames that only logins have: bare tokens, and requests out of turn.
 
 Bare tokens follow a SaslHandshake of version 0: four bytes of length and as many bytes, and so are
-the answers. A login that fails has no way to say so: the connection is closed after the usual delay.
+the answers. A login that fails cannot say so: the connection is closed after the usual delay.
 A request in the middle of a login is answered with ILLEGAL_SASL_STATE where its answer has a place
 for it, after the same delay, and the connection ends.
 """
