@@ -19,9 +19,6 @@ from headrace.services.delay.topics import Catalog
 
 log = logging.getLogger("headrace.delay")
 
-# A log that seems to go on may hold no more than ends of transactions.
-BEHIND_FOR_S = 10.0
-
 
 @dataclass(slots=True)
 class Owned:
@@ -36,33 +33,19 @@ class Owned:
     ready_at: int = 0
     problem: str | None = None
     refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until it is settled
-    read_to_ms: int | None = None  # append time of the last record read
-    behind_at: int = -1  # the position at which it has lagged since
-    behind_since_s: float = 0.0
+    read_to_ms: int | None = None  # append time of the last record read; None at the log's end
 
-    def due_until(self, now_ms: int, is_behind: bool) -> int:
+    def due_until(self, now_ms: int) -> int:
         """What is due by then may be delivered.
 
         While there is more to read, nothing that is due after the last record read was appended:
         what is not read yet cannot be due earlier, so the order of due times holds however far the
-        reading lags behind, also when records of other partitions stand in the way. A record that
-        is held back until the clock has reached it keeps the intake from being read: waiting for
-        more would be for ever.
+        reading lags behind. A record that is held back until the clock has reached it keeps the
+        intake from being read: waiting for more would be for ever.
         """
-        timeline = self.timeline
-        if not is_behind or self.read_to_ms is None or self.read_to_ms < 0:
-            return now_ms
-        if timeline is None or timeline.held_until_ms is not None:
+        if self.read_to_ms is None or self.timeline is None or self.timeline.waits_for_the_clock:
             return now_ms
         return min(now_ms, self.read_to_ms)
-
-    def lags(self, is_behind: bool, now_s: float) -> bool:
-        """Whether to believe that more is to be read: not for ever if it does not come."""
-        position = self.timeline.position if self.timeline is not None else 0
-        if not is_behind or position != self.behind_at:
-            self.behind_at = position if is_behind else -1
-            self.behind_since_s = now_s
-        return is_behind and now_s - self.behind_since_s < BEHIND_FOR_S
 
     def is_outlived(self, catalog: Catalog) -> bool:
         """Its topic was deleted, and another one of the same name is there."""

@@ -202,11 +202,15 @@ class DelayService:
                 owned = self._owned.get(place)
                 if owned is not None and owned.timeline is not None:
                     owned.timeline.take(records, now_ms)
-                    owned.read_to_ms = records[-1][1]
+                    offset, appended_ms = records[-1][:2]
+                    behind = appended_ms >= 0 and self._reader.is_behind(place, offset + 1)
+                    owned.read_to_ms = appended_ms if behind else None
         for place, end in taken.ends.items():
             owned = self._owned.get(place)
             if owned is not None and owned.timeline is not None:
                 owned.timeline.skip_to(end)
+                if end >= owned.timeline.position:
+                    owned.read_to_ms = None
         for place, why in taken.gone.items():
             log.info("%s-%d cannot be read on: %s", *place, why)
             self._start_again(place)
@@ -389,9 +393,7 @@ class DelayService:
         share = max(RECORDS_PER_TRANSACTION // max(len(due), 1), SMALLEST_SHARE)
         settled = []
         for owned, pair, timeline in due:
-            is_behind = self._reader.is_behind(owned.place, timeline.position)
-            lags = owned.lags(is_behind, monotonic())
-            settlement = timeline.settle(owned.due_until(now_ms, lags), share)
+            settlement = timeline.settle(owned.due_until(now_ms), share)
             if settlement is not None:
                 settled.append((owned, pair, settlement))
             elif not timeline.wants_more():

@@ -168,6 +168,11 @@ class Timeline:
             return True
         return not self._held and not self._full()
 
+    @property
+    def waits_for_the_clock(self) -> bool:
+        """A record is held back because the clock was stepped back, not for lack of room."""
+        return bool(self._held) and self.overlay.must < self.limits.settlement_records
+
     def take(self, records: Sequence[RecordFields], now_ms: int) -> None:
         """Records in order of offset. More than it wants is held back, and costs memory only."""
         self._held.extend(records)

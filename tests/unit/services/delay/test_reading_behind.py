@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.contract import headers as names
 from headrace.services.delay.instructions import RecordFields
 from headrace.services.delay.limits import Limits
-from headrace.services.delay.owned import BEHIND_FOR_S, Owned
+from headrace.services.delay.owned import Owned
 from headrace.services.delay.progress import Progress
 from headrace.services.delay.timeline import Timeline
 from tests.unit.services.delay.in_memory import InMemoryPending
@@ -22,15 +22,15 @@ def an_owned(**limits: int) -> Owned:
 
 
 def test_at_the_end_the_clock_decides() -> None:
-    assert an_owned().due_until(NOW_MS, False) == NOW_MS
+    assert an_owned().due_until(NOW_MS) == NOW_MS
 
 
 def test_behind_the_end_the_last_record_read_decides() -> None:
     owned = an_owned()
     owned.read_to_ms = NOW_MS - 7_000
-    assert owned.due_until(NOW_MS, True) == NOW_MS - 7_000
+    assert owned.due_until(NOW_MS) == NOW_MS - 7_000
     owned.read_to_ms = NOW_MS + 50  # the broker's clock is ahead of ours: still never early
-    assert owned.due_until(NOW_MS, True) == NOW_MS
+    assert owned.due_until(NOW_MS) == NOW_MS
 
 
 def record(offset: int, appended_ms: int, due_ms: int) -> RecordFields:
@@ -45,13 +45,14 @@ def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread(
     timeline.take([record(at, appended_ms, NOW_MS - 5 + at) for at in range(2)], NOW_MS)
     owned.read_to_ms = appended_ms
     assert not timeline.wants_more()
-    settlement = timeline.settle(owned.due_until(NOW_MS, True))
+    settlement = timeline.settle(owned.due_until(NOW_MS))
     assert settlement is not None
     assert settlement.deliveries == []
     timeline.committed(settlement)
     assert timeline.wants_more()
     timeline.take([record(2, appended_ms, NOW_MS - 6)], NOW_MS)  # unread until now, and due first
-    settlement = timeline.settle(owned.due_until(NOW_MS, False))
+    owned.read_to_ms = None
+    settlement = timeline.settle(owned.due_until(NOW_MS))
     assert settlement is not None
     assert [delivery[4] for delivery in settlement.deliveries] == [
         NOW_MS - 6, NOW_MS - 5, NOW_MS - 4,
@@ -69,20 +70,7 @@ def test_a_record_that_waits_for_a_clock_that_was_stepped_back_gets_it() -> None
     timeline.take([record(1, NOW_MS, NOW_MS + 30_000)], NOW_MS)
     owned.read_to_ms = NOW_MS
     assert not timeline.wants_more()
-    assert timeline.settle(owned.due_until(NOW_MS + 29_000, True)) is None
-    settlement = timeline.settle(owned.due_until(NOW_MS + 30_000, True))
+    assert timeline.settle(owned.due_until(NOW_MS + 29_000)) is None
+    settlement = timeline.settle(owned.due_until(NOW_MS + 30_000))
     assert settlement is not None
     assert len(settlement.deliveries) == 1
-
-
-def test_what_seems_to_follow_and_never_comes_is_not_waited_for() -> None:
-    """Ends of transactions are no records. Whenever something is read, the patience begins anew."""
-    owned = an_owned()
-    timeline = owned.timeline
-    assert timeline is not None
-    assert not owned.lags(False, 0.0)
-    assert owned.lags(True, 3_600.0), "it was at the end for an hour, and now there is more"
-    assert owned.lags(True, 3_600.0 + BEHIND_FOR_S - 1)
-    timeline.take([record(0, NOW_MS, NOW_MS + 1)], NOW_MS)
-    assert owned.lags(True, 3_600.0 + BEHIND_FOR_S)
-    assert not owned.lags(True, 3_600.0 + 2 * BEHIND_FOR_S)
