@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import Engine, text
 
 from tests.interop.brokers import Node
-from tests.services.app_rounds import Fed, Workers, dead
+from tests.services.app_rounds import Fed, Workers, committed_ends, dead
 
 # Somebody has an effect between two kills, however slow the machine; if not for so long, it hangs.
 STANDSTILL_S = 120.0
@@ -128,13 +128,13 @@ def rounds(
 
 
 def settled(bootstrap: str, workers: Workers, ledger: Ledger, fed: Fed, within_s: float) -> None:
-    """Until everything is handled or parked; then the workers end in good order."""
+    """Until everything is handled or parked, and committed; then the workers end in good order."""
     deadline = time.monotonic() + within_s
     handled, parked = len(fed.handled()), fed.parked()
     while True:
         done = ledger.count()
         unparked = parked - set(dead(bootstrap)) if done >= handled else parked
-        if done >= handled and not unparked:
+        if done >= handled and not unparked and committed_ends(bootstrap):
             break
         assert time.monotonic() < deadline, (
             f"{done} of {handled} effects, {len(unparked)} of {len(parked)} not parked: "
