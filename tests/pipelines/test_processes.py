@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
 from headrace.client.connection import Connection
 from headrace.pipelines.jars import user_cache
@@ -61,7 +60,7 @@ def without_java(folder: Path) -> dict[str, str]:
 
 
 def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
-    spark: SparkSession, connection: Connection, tmp_path: Path
+    connection: Connection, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "watched")
     orders(connection.bootstrap, topic, range(60))
@@ -144,7 +143,7 @@ def _wait_for_workers(page: int, count: int, log: Path) -> None:
 
 
 def test_the_same_pipeline_runs_on_a_cluster_of_spark(
-    spark: SparkSession, connection: Connection, tmp_path: Path
+    connection: Connection, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     topic = new_topic(connection, "on-a-cluster")
     orders(connection.bootstrap, topic, range(100))
@@ -168,4 +167,5 @@ def test_the_same_pipeline_runs_on_a_cluster_of_spark(
         driver.once()
         for worker in workers:  # both computed
             assert list(worker.glob("app-*/*/stderr")), list(worker.rglob("*"))
+    spark = request.getfixturevalue("spark")  # a second Spark only when the others have ended
     assert table(spark, tmp_path / "run" / "tables" / topic) == expected(range(100))
