@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import confluent_kafka
 from confluent_kafka import (
@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as NativePartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.app.completion import Completion, decode
-from headrace.app.job import OwnedPartition
+from headrace.app.job import OwnedPartition, Stream
 from headrace.app.places import Places
 from headrace.app.settling import NotOurs, Settling
 from headrace.app.work import Work
@@ -106,7 +106,9 @@ class Intake:
         if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
             for name in OF_THE_CLASSIC_PROTOCOL:
                 self._conf.pop(name, None)
-        self.consumer = made(lambda: confluent_kafka.Consumer(self._conf | {"on_commit": _hear}))
+        self.consumer = made(
+            lambda: confluent_kafka.Consumer(self._conf | {"on_commit": self._told})
+        )
         self._retries: confluent_kafka.Consumer | None = None
         self._admin: AdminClient = connection.admin()
         self.settling = Settling(self.consumer, connection)
@@ -181,6 +183,22 @@ class Intake:
                 topic, partition = message.topic() or "", message.partition() or 0
             stretch.append(message)
         self._feed_one(topic, partition, stretch)
+
+    def _told(self, error: KafkaError | None, places: list[NativePartition]) -> None:
+        """How a commit ended that nobody waited for; what failed is committed again."""
+        for place in places:
+            why = place.error or error
+            if why is None or why.code() in (KafkaError.NO_ERROR, KafkaError._NO_OFFSET):
+                continue
+            log.info("an offset of %s-%d was not committed: %s", place.topic, place.partition, why)
+            for stream in self._streams_at((place.topic, place.partition)):
+                stream.committed = None
+
+    def _streams_at(self, place: Place) -> Iterator[Stream]:
+        if (owned := self.owned.get(place)) is not None:
+            yield owned.source
+        if (owned := self._by_retry.get(place)) is not None and owned.retry is not None:
+            yield owned.retry
 
     def _heard(self, message: Message) -> None:
         """Between records: the end of a partition, or what librdkafka has to say."""
@@ -434,8 +452,3 @@ class Intake:
         if self._retries is not None:
             self._retries.close()
         self.settling.close()
-
-
-def _hear(error: KafkaError | None, places: list[NativePartition]) -> None:
-    if error is not None and error.code() != KafkaError._NO_OFFSET:
-        log.info("offsets were not committed: %s", error.str())

@@ -51,17 +51,20 @@ class Settling:
             return
         try:
             if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:
+                answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:  # `on_commit` is told of failures
                 self._consumer.commit(offsets=offsets, asynchronous=True)
+                answered = []
         except KafkaException as failure:
-            error = kafka_error(failure)
-            if error.code() in NO_LONGER_OURS:
-                raise NotOurs(error.str()) from failure
-            log.warning("offsets were not committed and will be again: %s", error.str())
+            _refused(kafka_error(failure))
             return
+        failed = {(place.topic, place.partition) for place in answered if place.error is not None}
         for stream, said in streams:
-            stream.committed = said
+            if stream.place not in failed:
+                stream.committed = said
+        for place in answered:
+            if place.error is not None:
+                _refused(place.error)
 
     def still_ours(self, owned: Iterable[OwnedPartition]) -> bool:
         """Ask the group, by a commit that repeats what is committed or says what is new."""
@@ -194,6 +197,13 @@ class Settling:
 
 
 Said = list[tuple[Stream, tuple[int, str]]]
+
+
+def _refused(error: KafkaError) -> None:
+    """By the group: said to the caller. By anything else: the next commit says it again."""
+    if error.code() in NO_LONGER_OURS:
+        raise NotOurs(error.str())
+    log.warning("offsets were not committed and will be again: %s", error.str())
 
 
 def _all_offsets(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition], Said]:

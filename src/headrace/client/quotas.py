@@ -1,7 +1,7 @@
 """Limits of users, clients and addresses: list, set and remove (KIP-546).
 
 Spoken with our own codecs, since librdkafka has none of it. A name of None means all that have no
-limit of their own. Which limits there are is the cluster's to say; it refuses what it does not know.
+limit of their own. Which limits there are is the cluster's to say: it refuses those it lacks.
 """
 
 from __future__ import annotations

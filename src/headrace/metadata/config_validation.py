@@ -213,8 +213,7 @@ def validate_broker_configs(
     fixed = sorted(
         name
         for name in settings
-        if name in OF_THE_AUTHORIZER
-        or (name in known and known[name].change is Change.RESTART)
+        if name in OF_THE_AUTHORIZER or (name in known and known[name].change is Change.RESTART)
     )
     if fixed:
         raise _bad_request(f"Only a restart changes {', '.join(fixed)}.")
@@ -235,9 +234,7 @@ def validate_broker_configs(
 
 
 def dynamic_definition(name: str) -> Definition | None:
-    return (
-        BROKER_SETTINGS.get(name) or REPLICATION_RATES.get(name) or listener_definition(name)
-    )
+    return BROKER_SETTINGS.get(name) or REPLICATION_RATES.get(name) or listener_definition(name)
 
 
 def _broker_value(definition: Definition, text: str) -> Any:

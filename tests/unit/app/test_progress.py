@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from confluent_kafka import KafkaError, TopicPartition
+
 from headrace import App, Retry
 from headrace.app.metrics import registry_of, rendered
 from headrace.app.retry import TryLater
@@ -35,6 +37,28 @@ def test_the_committed_offset_follows_with_many_keys_at_once(cluster: Any) -> No
         cluster.until(lambda: (cluster.committed("g")["orders", 0] or 0) >= UNTIL - 80)
         may_end[0] = KEYS * EACH
         cluster.until(lambda: len(handled) == KEYS * EACH)
+
+
+def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("orders")
+    async def handle(value: str) -> None:
+        pass
+
+    with app.running():
+        app.send("orders", "x")
+        worker = app.worker
+        assert worker is not None
+        cluster.until(lambda: worker.intake.owned)
+        [owned] = worker.intake.owned.values()
+        cluster.until(lambda: owned.source.committed == (1, ""))
+        place = TopicPartition("orders", 0, 1)
+        worker.intake._told(None, [place])  # the usual answer
+        assert owned.source.committed == (1, "")
+        worker.intake._told(KafkaError(KafkaError.NOT_COORDINATOR), [place])
+        cluster.until(lambda: owned.source.committed == (1, ""))  # by another commit
 
 
 def test_what_is_away_is_counted_apart_and_shown_while_it_lasts(cluster: Any) -> None:

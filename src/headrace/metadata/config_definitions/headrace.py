@@ -33,8 +33,8 @@ OWN: tuple[Definition, ...] = (
         "headrace.audit",
         LOG,
         one_of(OFF, LOG, TOPIC),
-        "Where admin changes, failed logins and denied requests are noted, as lines of JSON: log is "
-        "the node's log, topic is the log and the topic headrace.audit.",
+        "Where admin changes, failed logins and denied requests are noted, as lines of JSON: log "
+        "is the node's log, topic is the log and the topic headrace.audit.",
     ),
     string(
         "headrace.first.users",

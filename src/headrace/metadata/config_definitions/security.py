@@ -1,7 +1,7 @@
 """The broker's settings of TLS, SASL, authorization and delegation tokens.
 
-A node on which one is set that is not supported refuses to start: who asks for security must not get
-less of it. `OF_LISTENERS` can be set for single listeners too (`listener.name.NAME.SETTING`).
+A node on which one is set that is not supported refuses to start: who asks for security must not
+get less of it. `OF_LISTENERS` can be set for single listeners too (`listener.name.NAME.SETTING`).
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ _SASL = (
         PER_BROKER),
     Definition("sasl.server.callback.handler.class", ConfigType.CLASS, None,
         one_of(f"{_JAVA_OAUTH}.OAuthBearerValidatorCallbackHandler"),
-        "Class that checks what clients show: for OAUTHBEARER the one that checks signatures, which "
-        "is built in."),
+        "Class that checks what clients show: for OAUTHBEARER the one that checks signatures, "
+        "which is built in."),
     password("sasl.jaas.config",
         "Login of one listener and mechanism, in Java's JAAS form; PLAIN has its users here.",
         PER_BROKER),
