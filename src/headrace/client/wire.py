@@ -49,6 +49,9 @@ class Wire:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def ask(self, messages: Any, request: Any) -> Any:

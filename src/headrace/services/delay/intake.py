@@ -193,10 +193,10 @@ class Reader:
             taken.add(self._consumer.consume(most - 1, 0))
         return taken
 
-    def is_behind(self, place: Place, offset: int) -> bool:
-        """Whether the last fetch told of more records from this offset on."""
+    def end(self, place: Place) -> int:
+        """Where the log ended at the last fetch, as far as that is known."""
         bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-        return bounds is not None and bounds[1] > offset
+        return bounds[1] if bounds is not None else 0
 
     def close(self) -> None:
         self._consumer.close()

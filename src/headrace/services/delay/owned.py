@@ -19,6 +19,11 @@ from headrace.services.delay.topics import Catalog
 
 log = logging.getLogger("headrace.delay")
 
+# Who has read a record that was appended so lately has read all that was appended before it.
+FRESH_MS = 50
+# Without a sign of a record that the log is said to have.
+PATIENCE_S = 10.0
+
 
 @dataclass(slots=True)
 class Owned:
@@ -33,7 +38,21 @@ class Owned:
     ready_at: int = 0
     problem: str | None = None
     refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until it is settled
-    read_to_ms: int | None = None  # append time of the last record read; None at the log's end
+    read_to_ms: int = 0  # append time of the last record read
+    end: int = 0  # the log was told to go on to here
+    told_s: float = 0.0  # when
+    read_s: float = 0.0  # when something of it was read
+
+    def hear_of_end(self, end: int) -> None:
+        if end > self.end:
+            self.end, self.told_s = end, monotonic()
+
+    def may_lag(self, now_ms: int) -> bool:
+        """Whether there may be records that we have not heard of: what we know of it is old."""
+        timeline = self.timeline
+        if timeline is None or timeline.position < self.end:
+            return False  # nothing to know, or known already
+        return now_ms - self.read_to_ms > FRESH_MS
 
     def due_until(self, now_ms: int) -> int:
         """What is due by then may be delivered.
@@ -43,8 +62,11 @@ class Owned:
         reading lags behind. A record that is held back until the clock has reached it keeps the
         intake from being read: waiting for more would be for ever.
         """
-        if self.read_to_ms is None or self.timeline is None or self.timeline.waits_for_the_clock:
+        timeline = self.timeline
+        if timeline is None or timeline.waits_for_the_clock or timeline.position >= self.end:
             return now_ms
+        if monotonic() - max(self.told_s, self.read_s) > PATIENCE_S:
+            return now_ms  # what should be there does not come: better in another order than never
         return min(now_ms, self.read_to_ms)
 
     def is_outlived(self, catalog: Catalog) -> bool:

@@ -14,12 +14,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from time import monotonic
 
-from headrace.client.connection import Connection, addresses
+from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import find_coordinator, list_offsets, metadata, offset_fetch
+from headrace.protocol.messages import find_coordinator, offset_fetch
 from headrace.protocol.uuids import to_text
+from headrace.services.delay.ends import (
+    EARLIEST,
+    LATEST,
+    Address,
+    any_broker,
+    by_leader,
+    find_topics,
+    leaders_of,
+    offsets_of,
+)
 from headrace.services.delay.intake import Place
 
 log = logging.getLogger("headrace.delay")
@@ -32,11 +42,6 @@ GROUP_KEY = 0  # FindCoordinator's type
 FIRST_FIND_WITH_MANY = 4
 FIRST_FETCH_OF_MANY = 8
 FIRST_FETCH_WITH_IDS = 10
-EARLIEST, LATEST = -2, -1
-READ_COMMITTED = 1
-CLIENT = -1  # ListOffsets' replica id
-
-Address = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -133,12 +138,14 @@ class Round(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._any_broker() as wire:
-                self._find_topics(wire)
+            with any_broker(self._connection) as wire:
+                topics = find_topics(wire, {topic for topic, _ in self.asked})
+                self._ids = {topic.name or "": topic.topic_id for topic in topics.topics}
+                self._leaders = leaders_of(topics)
                 coordinator = self._find_coordinator(wire)
             with Wire(self._connection, coordinator) as wire:
                 committed = self._fetch(wire)
-            starts, ends = self._ends(EARLIEST), self._ends(LATEST)
+            starts, ends = self._offsets(EARLIEST), self._offsets(LATEST)
         except ClientError as failure:
             log.info("asking about partitions: %s", failure)
             return
@@ -146,25 +153,6 @@ class Round(threading.Thread):
             if place in starts and place in ends:
                 topic_id = to_text(self._ids[place[0]])
                 self.answers[place] = Answer(offset, said, starts[place], ends[place], topic_id)
-
-    def _any_broker(self) -> Wire:
-        *others, last = addresses(self._connection.bootstrap)
-        for address in others:
-            try:
-                return Wire(self._connection, address)
-            except ClientError:
-                continue
-        return Wire(self._connection, last)
-
-    def _find_topics(self, wire: Wire) -> None:
-        topics = [metadata.MetadataRequestTopic(name=name) for name in {t for t, _ in self.asked}]
-        found = wire.ask(metadata, metadata.MetadataRequest(topics, False))
-        brokers = {each.node_id: (each.host, each.port) for each in found.brokers}
-        for topic in found.topics:
-            self._ids[topic.name] = topic.topic_id
-            for each in topic.partitions:
-                if each.leader_id in brokers:
-                    self._leaders[topic.name, each.partition_index] = brokers[each.leader_id]
 
     def _find_coordinator(self, wire: Wire) -> Address:
         request = find_coordinator.FindCoordinatorRequest(self._group, GROUP_KEY, [self._group])
@@ -210,24 +198,9 @@ class Round(threading.Thread):
                     committed[place] = (offset if offset >= 0 else None), said
         return committed
 
-    def _ends(self, which: int) -> dict[Place, int]:
-        by_leader: dict[Address, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for place in self.asked:
-            if place in self._leaders:
-                by_leader[self._leaders[place]][place[0]].append(place[1])
+    def _offsets(self, which: int) -> dict[Place, int]:
         found = {}
-        for address, partitions in by_leader.items():
-            topics = [
-                list_offsets.ListOffsetsTopic(
-                    topic, [list_offsets.ListOffsetsPartition(p, -1, which) for p in numbers]
-                )
-                for topic, numbers in partitions.items()
-            ]
-            request = list_offsets.ListOffsetsRequest(CLIENT, READ_COMMITTED, topics)
+        for address, asked in by_leader(self.asked, self._leaders).items():
             with Wire(self._connection, address) as wire:
-                answer = wire.ask(list_offsets, request)
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    if each.error_code == ErrorCode.NONE:
-                        found[topic.name, each.partition_index] = each.offset
+                found.update(offsets_of(wire, asked, which))
         return found

@@ -28,6 +28,7 @@ from headrace.services.delay import queries, writing
 from headrace.services.delay.barring import Barring
 from headrace.services.delay.coverage import Coverage
 from headrace.services.delay.deliverer import Aborted, Barred, Deliverer, Lost, Refused
+from headrace.services.delay.ends import Ends
 from headrace.services.delay.far import FarLoading, Trimming
 from headrace.services.delay.fencing import Fencing
 from headrace.services.delay.hurrying import Hurry
@@ -117,6 +118,7 @@ class DelayService:
         self._fencing = Fencing(self.connection, group, self.transactional_id)
         self._trimming = Trimming(self._admin)
         self._inquiry = Inquiry(self.connection, group)
+        self._ends = Ends(self.connection)
         self._coverage = Coverage(self._admin, group)
         self._tidying = Tidying(self.store)
         self._barring = Barring()
@@ -202,15 +204,12 @@ class DelayService:
                 owned = self._owned.get(place)
                 if owned is not None and owned.timeline is not None:
                     owned.timeline.take(records, now_ms)
-                    offset, appended_ms = records[-1][:2]
-                    behind = appended_ms >= 0 and self._reader.is_behind(place, offset + 1)
-                    owned.read_to_ms = appended_ms if behind else None
+                    owned.read_to_ms, owned.read_s = max(records[-1][1], 0), monotonic()
+                    owned.hear_of_end(self._reader.end(place))
         for place, end in taken.ends.items():
             owned = self._owned.get(place)
             if owned is not None and owned.timeline is not None:
                 owned.timeline.skip_to(end)
-                if end >= owned.timeline.position:
-                    owned.read_to_ms = None
         for place, why in taken.gone.items():
             log.info("%s-%d cannot be read on: %s", *place, why)
             self._start_again(place)
@@ -294,8 +293,7 @@ class DelayService:
                 read_from = owned.begin(answer, self.store, self.limits, self.group)
                 if read_from is not None:
                     self._reader.read(place, read_from)
-        stuck = self._inquiry.stuck()
-        if stuck:
+        if stuck := self._inquiry.stuck():
             self._fencing.fence(stuck)
         for owned in self._far.look(self._owned, stuck):
             assert owned.timeline is not None
@@ -391,6 +389,8 @@ class DelayService:
 
     def _settlements(self, due: list[_Due], now_ms: int) -> list[_Settled]:
         share = max(RECORDS_PER_TRANSACTION // max(len(due), 1), SMALLEST_SHARE)
+        for place, end in self._ends.of(o.place for o, _, _ in due if o.may_lag(now_ms)).items():
+            self._owned[place].hear_of_end(end)
         settled = []
         for owned, pair, timeline in due:
             settlement = timeline.settle(owned.due_until(now_ms), share)
@@ -398,6 +398,8 @@ class DelayService:
                 settled.append((owned, pair, settlement))
             elif not timeline.wants_more():
                 self._reader.pause(owned.place)
+        if not settled:  # they wait for records that are on their way
+            self._settle_at = monotonic() + SHORTEST_CADENCE_S
         return settled
 
     def _pair_of(self, owned: Owned) -> Pair | None:
@@ -491,6 +493,7 @@ class DelayService:
         self._member.close()
         self._reader.close()
         self._far.close()
+        self._ends.close()
         if self._stopping.is_set():
             leave(replace(self.connection, timeout_s=LEAVE_WITHIN_S), self.group, self.instance)
         self._drop_deliverer()

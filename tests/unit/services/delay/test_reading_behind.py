@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.contract import headers as names
 from headrace.services.delay.instructions import RecordFields
 from headrace.services.delay.limits import Limits
-from headrace.services.delay.owned import Owned
+from headrace.services.delay.owned import FRESH_MS, PATIENCE_S, Owned
 from headrace.services.delay.progress import Progress
 from headrace.services.delay.timeline import Timeline
 from tests.unit.services.delay.in_memory import InMemoryPending
@@ -27,9 +27,29 @@ def test_at_the_end_the_clock_decides() -> None:
 
 def test_behind_the_end_the_last_record_read_decides() -> None:
     owned = an_owned()
+    owned.hear_of_end(10)
     owned.read_to_ms = NOW_MS - 7_000
     assert owned.due_until(NOW_MS) == NOW_MS - 7_000
     owned.read_to_ms = NOW_MS + 50  # the broker's clock is ahead of ours: still never early
+    assert owned.due_until(NOW_MS) == NOW_MS
+
+
+def test_who_has_read_nothing_lately_is_not_sure_to_be_at_the_end() -> None:
+    owned = an_owned()
+    owned.read_to_ms = NOW_MS - FRESH_MS
+    assert not owned.may_lag(NOW_MS)
+    assert owned.may_lag(NOW_MS + 1)
+    owned.hear_of_end(10)
+    assert not owned.may_lag(NOW_MS + 1)  # no question: it does
+    owned.hear_of_end(7)  # an older answer
+    assert owned.end == 10
+
+
+def test_records_that_never_come_hold_up_nothing_for_ever() -> None:
+    owned = an_owned()
+    owned.hear_of_end(10)
+    owned.read_to_ms = NOW_MS - 7_000
+    owned.told_s -= PATIENCE_S + 1
     assert owned.due_until(NOW_MS) == NOW_MS
 
 
@@ -44,6 +64,7 @@ def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread(
     appended_ms = NOW_MS - 7_000
     timeline.take([record(at, appended_ms, NOW_MS - 5 + at) for at in range(2)], NOW_MS)
     owned.read_to_ms = appended_ms
+    owned.hear_of_end(3)
     assert not timeline.wants_more()
     settlement = timeline.settle(owned.due_until(NOW_MS))
     assert settlement is not None
@@ -51,7 +72,6 @@ def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread(
     timeline.committed(settlement)
     assert timeline.wants_more()
     timeline.take([record(2, appended_ms, NOW_MS - 6)], NOW_MS)  # unread until now, and due first
-    owned.read_to_ms = None
     settlement = timeline.settle(owned.due_until(NOW_MS))
     assert settlement is not None
     assert [delivery[4] for delivery in settlement.deliveries] == [
@@ -69,6 +89,7 @@ def test_a_record_that_waits_for_a_clock_that_was_stepped_back_gets_it() -> None
     timeline.committed(settlement)  # the watermark is a minute ahead; then the clock is set back
     timeline.take([record(1, NOW_MS, NOW_MS + 30_000)], NOW_MS)
     owned.read_to_ms = NOW_MS
+    owned.hear_of_end(9)
     assert not timeline.wants_more()
     assert timeline.settle(owned.due_until(NOW_MS + 29_000)) is None
     settlement = timeline.settle(owned.due_until(NOW_MS + 30_000))
