@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.audit import AUDITED, AuditTrail
+from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.broker.identity import read_identity, write_identity
@@ -165,7 +165,7 @@ class Node:
         self._flushes: list[Any] = []
         self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
         self._randomness = randomness
-        self.auditor = Auditor(now, enabled=settings.values["headrace.audit"] != "off")
+        self.auditor = Auditor(now, enabled=is_audited(settings.values, settings.protocols))
         self.quotas = quotas_of(settings.values, now, request_clock)
         self.partitions = Partitions(
             disk,

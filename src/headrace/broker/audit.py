@@ -1,7 +1,8 @@
 """The audit's way out: to the log, and to the topic `headrace.audit` if that is wanted.
 
-`headrace.audit=log` (the default) writes each line to the logger `headrace.audit`; `topic` does so
-and appends the line to the topic, which is made when there is something to say. Lines for a topic
+`headrace.audit=log` writes each line to the logger `headrace.audit`; `topic` does so and appends
+the line to the topic, which is made when there is something to say; `auto`, the default, is `log`
+where the node asks who is there, so that a node on a laptop says nothing. Lines for a topic
 that is not there yet, or whose disk refuses, wait up to a bound and are then dropped and counted.
 `AUDITED` says of each admin request what is noted: names and errors, no value of any setting.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -274,3 +275,10 @@ AUDITED: dict[int, Details] = {
     51: _users_altered,
     57: _features_updated,
 }
+
+
+def is_audited(values: Mapping[str, Any], protocols: Mapping[str, int]) -> bool:
+    """By the settings and the protocols of the listeners, of which PLAINTEXT has the number 0."""
+    if values["headrace.audit"] != "auto":
+        return bool(values["headrace.audit"] != "off")
+    return any(protocols.values()) or bool(values["authorizer.class.name"])

@@ -39,14 +39,12 @@ from headrace.server.metrics import Family, cleaner_families, limit_families, re
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
-from headrace.serving.auditing import LOGIN_FAILED
 from headrace.serving.session import Session
 
 if TYPE_CHECKING:
     from headrace.server.delay_process import DelayProcess
     from headrace.server.metrics_endpoint import MetricsEndpoint
     from headrace.server.security import Security
-    from headrace.serving.authentication.mechanisms import LoginSeen
 
 log = logging.getLogger(__name__)
 
@@ -162,13 +160,6 @@ class Server:
 
         security.attend(self.node)
         self.loop.timers.every(LOOK_EVERY_MS, security.look, self.now.monotonic_ms)
-        security.logins.watchers.append(self._audit_login)
-
-    def _audit_login(self, seen: LoginSeen) -> None:
-        if seen.failure is not None:
-            self.node.auditor.note(
-                LOGIN_FAILED, seen.session, mechanism=seen.mechanism, why=seen.failure
-            )
 
     def _limits(self) -> Limits:
         broker = self.node.broker

@@ -3,7 +3,7 @@
 The socket is read and written as a plain one; ciphertext goes through two memory buffers of an
 `ssl.SSLObject`. One receive then brings many records, and nothing that OpenSSL wants can block the
 loop or stay unseen by the poller. An `ssl.SSLSocket` makes two system calls for each record of
-16 KiB and one copy less; both cost the same: 1.2 s/GB to receive, 1.0 to send (busy machine).
+16 KiB and one copy less; on a busy machine both took about 1.2 s/GB to receive and 1.0 to send.
 
 Bounds: at most CIPHERTEXT_BYTES are taken from the socket at a time, a reply is read from its file
 and encrypted in pieces of PIECE_BYTES that must leave before the next one is made, and after

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from headrace.broker import audit
-from headrace.broker.audit import AUDIT_TOPIC, AUDITED
+from headrace.broker.audit import AUDIT_TOPIC, AUDITED, is_audited
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.protocol.messages import (
@@ -43,7 +43,7 @@ def lines(caplog):
 
 
 def test_a_change_stands_in_the_log(tmp_path, lines):
-    bench = Bench(tmp_path / "data")
+    bench = Bench(tmp_path / "data", headrace_audit="log")
     bench.create("orders")
     request = create_topics.CreateTopicsRequest(
         [create_topics.CreatableTopic(name, 1, 1) for name in ("orders", "new")], 1000
@@ -59,7 +59,7 @@ def test_a_change_stands_in_the_log(tmp_path, lines):
 
 
 def test_reading_and_writing_records_is_no_admin_change(tmp_path, lines):
-    bench = Bench(tmp_path / "data")
+    bench = Bench(tmp_path / "data", headrace_audit="log")
     bench.create("orders")
     bench.advance(100)
     bench.produce("orders", "a")
@@ -116,7 +116,7 @@ def test_switched_off_nothing_is_said(tmp_path, lines):
 
 
 def test_settings_are_noted_by_name_and_never_by_value(tmp_path, lines):
-    bench = Bench(tmp_path / "data")
+    bench = Bench(tmp_path / "data", headrace_audit="log")
     changed = [
         incremental_alter_configs.AlterableConfig(name, 0, SECRET)
         for name in ("listener.name.x.plain.sasl.jaas.config", "ssl.key.password", "my.token")
@@ -131,7 +131,7 @@ def test_settings_are_noted_by_name_and_never_by_value(tmp_path, lines):
 
 def test_every_admin_request_is_noted(tmp_path, lines):
     """Each of them once, so that no line of the table fails on a real answer."""
-    bench = Bench(tmp_path / "data")
+    bench = Bench(tmp_path / "data", headrace_audit="log")
     bench.create("orders")
     entity = alter_client_quotas.RequestEntryData(
         [alter_client_quotas.EntityData("user", None)],
@@ -186,7 +186,7 @@ def test_a_denied_request_is_noted_with_what_was_missing(tmp_path, lines):
 
 
 def test_a_failed_login_is_noted_and_a_good_one_is_not(tmp_path, lines):
-    bench = Bench(tmp_path / "data")
+    bench = Bench(tmp_path / "data", headrace_audit="log")
     logins = Logins()
     logins.watchers.append(logins_to(bench.node.auditor))
     for password in ("wrong-one", "right-one"):
@@ -201,3 +201,18 @@ def test_a_failed_login_is_noted_and_a_good_one_is_not(tmp_path, lines):
     [line] = lines()
     assert line["event"] == "login-failed" and line["mechanism"] == "PLAIN"
     assert line["host"] == "127.0.0.1" and "wrong-one" not in json.dumps(line)
+
+
+def test_a_node_that_asks_nobody_says_nothing(tmp_path, lines):
+    bench = Bench(tmp_path / "data")
+    bench.create("orders")
+    bench.advance(100)
+    assert lines() == []
+
+
+def test_a_node_that_asks_who_is_there_is_audited():
+    values = {"headrace.audit": "auto", "authorizer.class.name": ""}
+    assert not is_audited(values, {"PLAINTEXT": 0})
+    assert is_audited(values, {"PLAINTEXT": 0, "OUTSIDE": 3})
+    assert is_audited(values | {"authorizer.class.name": "x"}, {"PLAINTEXT": 0})
+    assert not is_audited(values | {"headrace.audit": "off"}, {"OUTSIDE": 3})

@@ -31,10 +31,11 @@ OWN: tuple[Definition, ...] = (
     ),
     string(
         "headrace.audit",
-        LOG,
-        one_of(OFF, LOG, TOPIC),
+        AUTO,
+        one_of(AUTO, OFF, LOG, TOPIC),
         "Where admin changes, failed logins and denied requests are noted, as lines of JSON: log "
-        "is the node's log, topic is the log and the topic headrace.audit.",
+        "is the node's log, topic is the log and the topic headrace.audit. auto is log on a node "
+        "that asks who is there or has an authorizer, else off.",
     ),
     string(
         "headrace.first.users",
