@@ -40,6 +40,7 @@ log = logging.getLogger("headrace.delay")
 # How soon a registration, a new partition, a topic that came or went, a changed limit is noticed.
 REGISTRY_WAIT_S = 0.2
 METADATA_EVERY_S = 1.0
+FIRST_LOOKS_EVERY_S = 0.2  # until there is a delayed topic: somebody waits for the first one
 LIMITS_EVERY_S = 15.0
 ANSWER_WITHIN_S = 10.0
 # Kafka's default of max.message.bytes.
@@ -152,7 +153,9 @@ class Topics:
 
     def _turn(self) -> None:
         if monotonic() >= self._look_again_at:
-            self._look_again_at = monotonic() + METADATA_EVERY_S
+            self._look_again_at = monotonic() + (
+                FIRST_LOOKS_EVERY_S if self._registry is None else METADATA_EVERY_S
+            )
             self._look()
         if self._read_registry():
             self._look_again_at = 0.0
