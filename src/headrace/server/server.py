@@ -269,8 +269,10 @@ class Server:
             self.loop.close(connection)
         self.node.stop()
         self.loop.finish_turn()
+        ended = select.poll()  # `select` knows no descriptor above 1,023
+        ended.register(self.flusher.wake_up, select.POLLIN)
         while not self.node.stopped:
-            select.select([self.flusher.wake_up], [], [], 1)
+            ended.poll(1_000)
             self.flusher.finish()
             self.node.end_turn()
         self._end_threads()

@@ -1,5 +1,6 @@
 """A whole server on real sockets: limits, metrics, and a clean end."""
 
+import os
 import socket
 import threading
 import urllib.request
@@ -90,6 +91,18 @@ def test_a_clean_end_leaves_the_sign_of_it(tmp_path):
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
+
+
+def test_a_node_with_many_descriptors_ends_as_cleanly(tmp_path):
+    with open(os.devnull) as nothing:
+        many = [os.dup(nothing.fileno()) for _ in range(1_100)]
+        try:
+            with Running(tmp_path) as running:
+                produce(running)
+        finally:
+            for descriptor in many:
+                os.close(descriptor)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_disk_that_fails_a_flush_ends_the_node(tmp_path, monkeypatch):
