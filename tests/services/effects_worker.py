@@ -83,7 +83,7 @@ def make_app(given: argparse.Namespace) -> App:
             given.database.replace("+asyncpg", "+psycopg"), pool_size=given.concurrency
         )
 
-        @app.on(TOPIC, once=Sql(engine), **options)
+        @app.on(TOPIC, once=Sql(engine, longest_pause=given.longest_pause), **options)
         def bill(record: dict[str, Any], message: Message, db: Connection) -> None:
             time.sleep(work_s())
             fail_if_told(told(record), message, after_the_effect=False)
@@ -94,7 +94,7 @@ def make_app(given: argparse.Namespace) -> App:
 
     pool = create_async_engine(given.database, pool_size=given.concurrency)
 
-    @app.on(TOPIC, once=Sql(pool), **options)
+    @app.on(TOPIC, once=Sql(pool, longest_pause=given.longest_pause), **options)
     async def bill_async(record: dict[str, Any], message: Message, db: AsyncConnection) -> None:
         await asyncio.sleep(work_s())
         fail_if_told(told(record), message, after_the_effect=False)
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--first", default="200ms")
     parser.add_argument("--longest", default="3s")
     parser.add_argument("--delay", default="auto")
+    parser.add_argument("--longest-pause", default="5m", help="inside a transaction")
     parser.add_argument("--mended", action="store_true", help="nothing fails")
     parser.add_argument("--plain", action="store_true", help="without once=, into a file")
     given = parser.parse_args()

@@ -5,9 +5,11 @@ work: both are there or neither, whatever dies in between. That is strong enough
 as the handler's whole effect goes through the `db` it is given.
 
 A second attempt at the same message, also one that runs at the same moment, finds the row (or
-waits for the transaction that writes it, but no longer than `lock_wait`). Whatever the database
-refuses before the handler has begun is no failure of the message: `TryLater`; so is a connection
-that is lost inside. Rows older than `keep` are removed now and then.
+waits for the transaction that writes it, but no longer than `lock_wait`). A worker that stands
+still inside its transaction is ended by the database after `longest_pause` (PostgreSQL, MariaDB):
+until then its message, and with `order_by="key"` its key, waits. Whatever the database refuses
+before the handler has begun is no failure of the message: `TryLater`; so is a connection that is
+lost inside. Rows older than `keep` are removed now and then.
 
 Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL, MariaDB and SQLite.
 """
@@ -30,10 +32,11 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Engine, MetaData, String, Table, delete, insert, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import Delete, Insert
+from sqlalchemy.sql.elements import TextClause
 
 from headrace.app.once import OnceAttempt
 from headrace.app.retry import Duration, TryLater, milliseconds
@@ -42,8 +45,8 @@ from headrace.app.retry import Duration, TryLater, milliseconds
 LONGEST_GROUP = 255
 LONGEST_MESSAGE_ID = 512
 CLEAN_EVERY_MS = 600_000
-# Of PostgreSQL: connection failures, and a server that shuts down or starts up.
-AWAY_STATES = ("08", "57P")
+# Of PostgreSQL: connection failures, and a server that shuts down or starts up, a pause too long.
+AWAY_STATES = ("08", "57P", "25P03")
 MYSQL = ("mysql", "mariadb")
 
 
@@ -54,12 +57,14 @@ class Sql:
         *,
         keep: Duration = "30d",
         lock_wait: Duration = "5s",
+        longest_pause: Duration = "5m",
         table: str = "headrace_once",
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._engine = engine
         self._keep_ms = milliseconds(keep, "keep")
         self._lock_wait_ms = milliseconds(lock_wait, "lock_wait")
+        self._longest_pause_ms = milliseconds(longest_pause, "longest_pause")
         self._now_ms = now_ms
         self._clean_at_ms = 0
         self._metadata = MetaData()
@@ -165,13 +170,9 @@ class Sql:
 
     def _claim(self, connection: Connection, row: dict[str, Any]) -> bool:
         """Write the row; False if it was there. Waits for another attempt that is writing it."""
-        dialect = connection.dialect.name
-        if dialect == "postgresql":
-            connection.execute(text(f"SET LOCAL lock_timeout = {self._lock_wait_ms}"))
-        elif dialect in MYSQL:  # in whole seconds, and for the session
-            seconds = max(1, -(-self._lock_wait_ms // 1000))
-            connection.execute(text(f"SET innodb_lock_wait_timeout = {seconds}"))
-        statement = self._insert_if_absent(dialect)
+        if (limits := self._limits(connection.dialect)) is not None:
+            connection.execute(limits)
+        statement = self._insert_if_absent(connection.dialect.name)
         if statement is not None:
             # Without the option SQLAlchemy keeps no row count of an INSERT on PostgreSQL.
             counted = statement.values(**row).execution_options(preserve_rowcount=True)
@@ -182,6 +183,21 @@ class Sql:
         except IntegrityError:
             return False
         return True
+
+    def _limits(self, dialect: Dialect) -> TextClause | None:
+        """One statement for both; on MySQL and MariaDB in whole seconds and for the session."""
+        lock_ms, pause_ms = self._lock_wait_ms, self._longest_pause_ms
+        if dialect.name == "postgresql":
+            return text(
+                f"SELECT set_config('lock_timeout', '{lock_ms}', true),"
+                f" set_config('idle_in_transaction_session_timeout', '{pause_ms}', true)"
+            )
+        if dialect.name in MYSQL:
+            limits = f"SET innodb_lock_wait_timeout = {_whole_seconds(lock_ms)}"
+            if getattr(dialect, "is_mariadb", False):  # MySQL has no such limit
+                limits += f", idle_transaction_timeout = {_whole_seconds(pause_ms)}"
+            return text(limits)
+        return None
 
     def _insert_if_absent(self, dialect: str) -> Insert | None:
         match dialect:
@@ -230,6 +246,10 @@ def _exact(length: int) -> String:
     """Text that is equal only to itself: MySQL compares without case unless it is told to."""
     binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
     return String(length).with_variant(binary, *MYSQL)
+
+
+def _whole_seconds(ms: int) -> int:
+    return max(1, -(-ms // 1000))
 
 
 def _key(message_id: str) -> str:
