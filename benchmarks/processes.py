@@ -34,7 +34,10 @@ def processor_seconds(pid: int) -> float:
     """User and system time of a process, its ended children and its living ones."""
     utime, stime, cutime, cstime = (int(field) for field in stat_fields(pid)[11:15])
     own = (utime + stime + cutime + cstime) / TICKS_PER_SECOND
-    return own + sum(processor_seconds(child) for child in children(pid))
+    for child in children(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+            own += processor_seconds(child)
+    return own
 
 
 @dataclass(slots=True)
