@@ -33,6 +33,9 @@ app = typer.Typer(
     **output.LOOK,
 )
 
+# For connections to the cluster, files and pipes.
+OTHER_DESCRIPTORS = 128
+
 Partitions = Annotated[
     int, typer.Option(min=1, help="Partitions of the topics, where they are missing.")
 ]
@@ -54,6 +57,7 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 262_144,
     max_events: Annotated[int, typer.Option(min=1, help="Events in one request.")] = 500,
     rate: Annotated[float, typer.Option(min=0, help="Events per second; 0: any number.")] = 10_000,
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 4096,
     queue: Annotated[
         int, typer.Option(min=1, help="Events that may wait for the cluster.")
     ] = 100_000,
@@ -75,7 +79,13 @@ def serve(
     from headrace.services.tracking.main import Settings, run
     from headrace.services.tracking.topics import make_topics
 
-    limits = Limits(body_bytes=max_body, events=max_events, rate=rate, queue=queue)
+    limits = Limits(
+        body_bytes=max_body,
+        events=max_events,
+        rate=rate,
+        queue=queue,
+        connections=_connections(max_connections),
+    )
     settings = Settings(
         listen=_address(listen),
         window=None if window is None else _address(window),
@@ -208,3 +218,13 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise Failure(f"{text} is not HOST:PORT, such as 127.0.0.1:8090.")
     return host.strip("[]"), int(port)
+
+
+def _connections(wanted: int) -> int:
+    """As many as this process may have, and some descriptors for the rest of it."""
+    from headrace.server.real_disk import raise_open_files_limit
+
+    allowed = max(1, raise_open_files_limit() - OTHER_DESCRIPTORS)
+    if allowed < wanted:
+        output.note(f"No more than {allowed:,} connections at once: see `ulimit -n`.")
+    return min(wanted, allowed)

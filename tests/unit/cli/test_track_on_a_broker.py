@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -83,3 +84,24 @@ def test_what_cannot_be_is_said(headrace: CommandLine) -> None:
     assert "leave --start out" in refused
     assert "No collector answers" in headrace.failure("track", "generate", "--collector", url)
     assert "HOST:PORT" in headrace.failure("track", "serve", "--listen", "8090")
+
+
+def test_a_collector_that_must_end_without_a_cluster_says_how_much_was_lost(
+    tmp_path: Path,
+) -> None:
+    said = tmp_path / "said"
+    with Broker() as broker:
+        command_line = CommandLine(broker.bootstrap)
+        words = ("--grace", "0.2", "--window", "127.0.0.1:0")
+        with collector(command_line, said, *words) as (url, process):
+            broker.stop()
+            sent = command_line.json("track", "generate", "--events", "7", "--collector", url)
+            assert sum(sent.values()) == 7
+            numbers = re.search(r"Numbers at (http://\S+)\.", said.read_text())
+            assert numbers is not None
+            with urlopen(numbers[1], timeout=10) as answer:
+                assert b"headrace_track_queue_events 7.0" in answer.read()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 1
+    assert "0 events written, 7 lost." in said.read_text()
+    assert "7 events were accepted and not written" in said.read_text()

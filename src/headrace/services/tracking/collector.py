@@ -42,6 +42,9 @@ class Limits:
     queue: int = 100_000  # events that the cluster has not acknowledged
     queue_bytes: int = QUEUE_BYTES
     requests: int = 256  # at once
+    connections: int = 4096  # at once
+    body_s: float = 10.0  # for all of a body to come
+    idle_s: float = 15.0  # for a request to begin on a connection
 
 
 @dataclass(slots=True)

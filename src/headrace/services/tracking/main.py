@@ -43,7 +43,8 @@ async def serve(
     sites = Sites()
     host, port = settings.listen
     try:
-        port = await sites.open(Door(collector, settings.origins).application, host, port)
+        door = Door(collector, settings.origins)
+        port = await sites.open_to_the_world(door, host, port)
         say(f"Taking events at http://{host}:{port}/track, for {connection.bootstrap}.")
         if settings.window is not None:
             host, port = settings.window

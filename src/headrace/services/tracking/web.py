@@ -2,7 +2,8 @@
 
 Bodies are JSON, as `application/json` or as the `text/plain` of `navigator.sendBeacon`, which needs
 no preflight. With origins given, pages of other origins are refused; without, no page can read an
-answer, but a beacon still arrives. Bounded: the body, the time to send it, requests at once.
+answer, but a beacon still arrives. Bounded: connections and requests at once, the body, the time
+until a request begins and until its body is there; a compressed body is refused.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from headrace.services.tracking.collector import BUSY, TOO_LARGE, Answer, Collector
+from headrace.services.tracking.collector import BAD, BUSY, TOO_LARGE, Answer, Collector
 from headrace.services.tracking.metrics import Numbers
 
-SLOWEST_SENDER_S = 10.0
 KEEP_ALIVE_S = 15.0
+MOST_WATCHERS = 64  # of health and metrics
+BACKLOG = 1024
 LONGEST_STOP_S = 5.0
 BODY_KINDS = ("application/json", "text/plain")
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
 ANY_ORIGIN = "*"
 PREFLIGHT_HOLDS_S = 86_400
 TIMED_OUT, FORBIDDEN, WRONG_KIND = 408, 403, 415
@@ -32,7 +38,7 @@ class Door:
     """What browsers reach."""
 
     def __init__(self, collector: Collector, origins: Iterable[str] = ()) -> None:
-        self._collector = collector
+        self.collector = collector
         self._origins = frozenset(origins)
         self._under_way = 0
         self.application = web.Application(client_max_size=collector.limits.body_bytes)
@@ -44,7 +50,7 @@ class Door:
         origin = request.headers.get("Origin")
         if self._origins and origin is not None and not self._allows(origin):
             answer = Answer(FORBIDDEN, {"error": "Pages of this origin are not taken from."})
-        elif self._under_way >= self._collector.limits.requests:
+        elif self._under_way >= self.collector.limits.requests:
             answer = Answer(BUSY, {"error": "Too many requests at once."}, 1)
         else:
             self._under_way += 1
@@ -52,7 +58,7 @@ class Door:
                 answer = await self._answer(request)
             finally:
                 self._under_way -= 1
-        self._collector.counters.requests[answer.status] += 1
+        self.collector.counters.requests[answer.status] += 1
         response = web.json_response(
             answer.document, status=answer.status, headers=self._cors(origin)
         )
@@ -63,17 +69,21 @@ class Door:
         return response
 
     async def _answer(self, request: web.Request) -> Answer:
-        if request.content_type not in BODY_KINDS and "Content-Type" in request.headers:
+        limits, headers = self.collector.limits, request.headers
+        if request.content_type not in BODY_KINDS and "Content-Type" in headers:
             return Answer(WRONG_KIND, {"error": f"Send {' or '.join(BODY_KINDS)}."})
+        if headers.get("Content-Encoding", "identity").lower() != "identity":
+            return Answer(WRONG_KIND, {"error": "Send the body as it is, not compressed."})
         try:
-            async with asyncio.timeout(SLOWEST_SENDER_S):
+            async with asyncio.timeout(limits.body_s):
                 body = await request.read()
         except TimeoutError:
-            return Answer(TIMED_OUT, {"error": f"No body in {SLOWEST_SENDER_S:g} seconds."})
+            return Answer(TIMED_OUT, {"error": f"No whole body in {limits.body_s:g} seconds."})
         except web.HTTPRequestEntityTooLarge:
-            most = self._collector.limits.body_bytes
-            return Answer(TOO_LARGE, {"error": f"The body is larger than {most} bytes."})
-        return await self._collector.take(body)
+            return Answer(TOO_LARGE, {"error": f"The body has over {limits.body_bytes} bytes."})
+        except (web.RequestPayloadError, ConnectionError):
+            return Answer(BAD, {"error": "The body broke off."})
+        return await self.collector.take(body)
 
     async def _preflight(self, request: web.Request) -> web.StreamResponse:
         headers = self._cors(request.headers.get("Origin"))
@@ -117,26 +127,76 @@ def window(collector: Collector) -> web.Application:
     return application
 
 
+class _OneTooMany(asyncio.Protocol):
+    """For a connection beyond the limit: an answer and its end."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(TOO_MANY)
+        transport.close()
+
+
 class Sites:
     """Applications of aiohttp on their addresses, opened and closed together."""
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
+        self._listening: list[asyncio.Server] = []
 
-    async def open(self, application: web.Application, host: str, port: int) -> int:
-        """Listen; the port, which is a free one for 0."""
+    async def open_to_the_world(self, door: Door, host: str, port: int) -> int:
+        limits, counters = door.collector.limits, door.collector.counters
+
+        def refused() -> None:
+            counters.requests[BUSY] += 1
+
+        return await self.open(
+            door.application,
+            host,
+            port,
+            connections=limits.connections,
+            idle_s=limits.idle_s,
+            refused=refused,
+        )
+
+    async def open(
+        self,
+        application: web.Application,
+        host: str,
+        port: int,
+        *,
+        connections: int = MOST_WATCHERS,
+        idle_s: float = KEEP_ALIVE_S,
+        refused: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Listen; the port, which is a free one for 0. A connection on which no request begins
+        within `idle_s` is closed, one beyond `connections` is refused."""
         runner = web.AppRunner(
             application,
             access_log=None,
-            keepalive_timeout=KEEP_ALIVE_S,
+            keepalive_timeout=idle_s,
             shutdown_timeout=LONGEST_STOP_S,
+            auto_decompress=False,  # a few bytes could become many
         )
         await runner.setup()
         self._runners.append(runner)
-        await web.TCPSite(runner, host, port).start()
-        return int(runner.addresses[0][1])
+        server = runner.server
+        assert server is not None
+
+        def connected() -> asyncio.Protocol:
+            if len(server.connections) < connections:
+                return server()
+            refused()
+            return _OneTooMany()
+
+        listening = await asyncio.get_running_loop().create_server(
+            connected, host, port, backlog=BACKLOG
+        )
+        self._listening.append(listening)
+        return int(listening.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Take no more, and let requests under way end."""
+        for listening in self._listening:
+            listening.close()
         for runner in self._runners:
             await runner.cleanup()

@@ -38,7 +38,7 @@ def view(number=0):
 async def open_collector(at, limits=None, origins=(), *, grace_s=20.0):
     collector = Collector(at, limits or Limits())
     sites = Sites()
-    port = await sites.open(Door(collector, origins).application, "127.0.0.1", 0)
+    port = await sites.open_to_the_world(Door(collector, origins), "127.0.0.1", 0)
     shown = await sites.open(window(collector), "127.0.0.1", 0)
     try:
         async with ClientSession() as browser:
@@ -127,7 +127,7 @@ def test_bodies_and_batches_are_bounded(connection):
         async with open_collector(connection, limits) as (collector, browser, url, _):
             status, said, headers = await post(browser, url, b" " * 4096)
             assert status == 413
-            assert "larger than 2048 bytes" in said["error"]
+            assert "over 2048 bytes" in said["error"]
             assert headers["Connection"] == "close"
             status, said, _ = await post(browser, url, [view()] * 4)
             assert status == 413
