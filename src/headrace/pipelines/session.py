@@ -1,16 +1,22 @@
-"""Spark's session for pipelines: Java, jars, quiet logs, Delta, Iceberg; the rest stays Spark's."""
+"""Spark's session for pipelines: Java, jars, quiet logs, Delta, Iceberg.
+
+On one machine Spark's own settings, made for clusters, cost more than small runs themselves; LOCAL
+says what is set instead and what it saves. What the person gives always wins.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.jars import jars, user_cache
+from headrace.pipelines.jars import Say, jars, user_cache
 from headrace.pipelines.java import java_home
 
 if TYPE_CHECKING:
@@ -25,11 +31,10 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short.message}%n
 """
 
-# On one machine: a shuffle of a few partitions instead of 200, nothing listens beyond loopback.
+# On one machine nothing listens beyond loopback.
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",  # of a table's own log; 50 by default
 }
 ALWAYS = {
@@ -43,33 +48,90 @@ ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.streaming.stopTimeout": "30s",
 }
+JAVA_OPTIONS, JARS = "spark.driver.extraJavaOptions", "spark.jars"
+PYTHON = "spark.pyspark.python"  # of executors, if it is elsewhere there
+ANSWERS_WITHIN_S = 10.0
+# local, local[4], local[*], local[*,3]; local-cluster[...] has executors of its own.
+LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 
 
 def settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """What Spark is told beside its jars; what the person gives wins."""
-    local = LOCAL if master.startswith("local") else {}
-    return {"spark.master": master, **ALWAYS, **local, **given}
+    here: dict[str, str] = {}
+    if (count := cores(master)) is not None:
+        # 200 by default: each one is a task, and a file for what a stream keeps.
+        here = LOCAL | {"spark.sql.shuffle.partitions": str(count)}
+    return {"spark.master": master, **ALWAYS, **here, **given}
 
 
-def start(name: str, *, master: str, given: Mapping[str, str]) -> SparkSession:
-    """Takes 7 to 10 seconds, and a download the first time."""
+def cores(master: str) -> int | None:
+    """How many a local master computes with; None for a cluster."""
+    found = LOCAL_MASTER.fullmatch(master)
+    if found is None:
+        return None
+    count = found[1] or "1"
+    return cores_here() if count == "*" else int(count)
+
+
+def cores_here() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def start(
+    name: str, *, master: str, given: Mapping[str, str], note: Say | None = None
+) -> SparkSession:
+    """Takes seconds, and a download the first time; one that runs in this process is taken."""
     if importlib.util.find_spec("pyspark") is None:
         raise PipelineError("Pipelines need PySpark: pip install 'headrace[spark]'.")
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    cache = user_cache()
-    os.environ["JAVA_HOME"] = str(java_home(cache))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     whole = settings(master, given)
-    whole["spark.jars"] = ",".join(str(jar) for jar in jars(cache))
-    quiet = f"-Dlog4j2.configurationFile={_log_settings(cache).as_uri()}"
-    option = "spark.driver.extraJavaOptions"
-    whole[option] = f"{quiet} {whole.get(option, '')}".strip()
+    if SparkContext._active_spark_context is None:
+        must_answer(master)
+        whole |= _prepared(whole, note)
     try:
         return SparkSession.builder.appName(f"headrace {name}").config(map=whole).getOrCreate()
-    except PySparkException as failure:
-        raise PipelineError(f"Spark does not start on {master}: {failure}") from failure
+    except (PySparkException, Py4JError) as failure:
+        reason = " ".join(str(failure).split("\n\tat ")[0].split())[:600]
+        raise PipelineError(f"Spark does not start on {master}: {reason}") from failure
+
+
+def must_answer(master: str) -> None:
+    """Of the masters of a cluster one must be there: Spark would ask for a minute, and then fail
+    with something else."""
+    if not master.startswith("spark://"):
+        return
+    failures = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise PipelineError(f"{master!r} is no master: it is spark://HOST:PORT.")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
+        except OSError as failure:
+            failures.append(f"{place}: {failure}")
+        else:
+            return
+    raise PipelineError(f"No Spark master answers ({'; '.join(failures)}).")
+
+
+def _prepared(told: Mapping[str, str], note: Say | None) -> dict[str, str]:
+    """Java, Python and jars for a new Spark, beside those that the person names."""
+    cache = user_cache()
+    os.environ["JAVA_HOME"] = str(java_home(cache))
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = told.get(PYTHON, sys.executable)
+    brought = [str(jar) for jar in jars(cache, note)]
+    quiet = f"-Dlog4j2.configurationFile={_log_settings(cache).as_uri()}"
+    return {
+        JARS: ",".join([*brought, *filter(None, [told.get(JARS)])]),
+        JAVA_OPTIONS: f"{quiet} {told.get(JAVA_OPTIONS, '')}".strip(),
+    }
 
 
 def process_of(spark: SparkSession) -> int:
@@ -81,6 +143,7 @@ def process_of(spark: SparkSession) -> int:
 def _log_settings(cache: Path) -> Path:
     path = cache / "spark-log4j2.properties"
     if not path.exists() or path.read_text("utf-8") != LOG_SETTINGS:
+        path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(LOG_SETTINGS, "utf-8")
         new.replace(path)
