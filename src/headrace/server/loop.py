@@ -2,8 +2,9 @@
 
 A turn: wait for sockets, read the clocks once, answer what arrived, try what was woken, write what
 was gathered, and only then send replies; so nothing is acknowledged before it is in the page cache.
-What a connection must not send ends that connection only. Does not accept (`listener.py`) and does
-not know Kafka (`serving/dispatch.py`).
+What a connection must not send ends that connection only, and so does a bug that it has found in
+us: it is logged, and the others are served. Does not accept (`listener.py`) and does not know Kafka
+(`serving/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Loop:
         self.refused = 0
         self._said_since_ms = 0
         self._said = 0  # lines about closed connections, in the second that began then
+        self.timers.every(1_000, self._say_the_rest, now.monotonic_ms)
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
         self._most_held_bytes = most_held_bytes
         self._held_bytes = 0  # of requests that are not complete, over all connections
@@ -156,14 +158,18 @@ class Loop:
 
     def _say(self, address: str, why: str) -> None:
         """Whoever is sent away a thousand times a second does not fill the disk with it."""
+        self._say_the_rest()
+        self._said += 1
+        if self._said <= MOST_LINES_PER_SECOND:
+            log.warning("closed the connection of %s: %s", address, why)
+
+    def _say_the_rest(self) -> None:
+        """How many went without a line of their own, once their second is over."""
         now_ms = self.now.monotonic_ms
         if now_ms - self._said_since_ms >= 1_000:
             if self._said > MOST_LINES_PER_SECOND:
                 log.warning("closed %d more connections", self._said - MOST_LINES_PER_SECOND)
             self._said_since_ms, self._said = now_ms, 0
-        self._said += 1
-        if self._said <= MOST_LINES_PER_SECOND:
-            log.warning("closed the connection of %s: %s", address, why)
 
     def close_idle(self, idle_ms: int) -> None:
         limit = self.now.monotonic_ms - idle_ms
@@ -204,6 +210,13 @@ class Loop:
             self.close(connection, str(reason))
         except OSError:
             self.close(connection)
+        except Exception as bug:  # noqa: BLE001 - one connection's find must not end the others
+            self._blame(connection, bug)
+
+    def _blame(self, connection: Connection, bug: Exception) -> None:
+        """Handlers' bugs are caught in dispatch; this is for what lies around them."""
+        log.error("what came from %s failed here", connection.address, exc_info=bug)
+        self.close(connection, "what it sent failed here")
 
     def _receive(self, connection: Connection) -> None:
         buffer, tail = self._buffer, connection.tail
@@ -256,6 +269,9 @@ class Loop:
                 self._feed(connection, size)
         except Refused as reason:
             self.close(connection, str(reason))
+            return
+        except Exception as bug:  # noqa: BLE001 - as above
+            self._blame(connection, bug)
             return
         if not connection.tail_is_ready:
             self._watch(connection, connection.interest | self.poller.READ)

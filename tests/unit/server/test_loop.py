@@ -344,3 +344,46 @@ def test_a_crowd_that_is_sent_away_does_not_fill_the_log(poller, caplog):
     station.connect().sendall(b"GET / HTTP/1.1\r\n\r\n")
     station.turns(5)
     assert "closed 30 more connections" in caplog.text
+
+
+def test_those_without_a_line_are_counted_though_nobody_else_is_sent_away(poller, caplog):
+    station = Station(poller, {metadata: answer_metadata})
+    for _ in range(MOST_LINES_PER_SECOND + 30):
+        station.connect().sendall(b"GET / HTTP/1.1\r\n\r\n")
+    station.turns(5)
+    assert "more connections" not in caplog.text
+    station.loop._said_since_ms -= 1_000  # a second later
+    station.loop.timers.run(station.loop.now.monotonic_ms + 1_000)
+    assert "closed 30 more connections" in caplog.text
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_bug_that_one_connection_finds_ends_that_connection_only(
+    poller, caplog, monkeypatch, resumed
+):
+    """Outside of any handler, as with tokens that have no request around them."""
+    station = Station(poller, {metadata: answer_metadata})
+    bad, good = station.connect(), station.connect()
+    feed = station.loop.dispatch.feed
+
+    def feed_with_bug(session, view, filled):
+        if bytes(view[8:12]) == b"\x00\x00\x00\x0d":
+            raise KeyError("nobody has looked")
+        return feed(session, view, filled)
+
+    monkeypatch.setattr(
+        type(station.loop.dispatch), "feed", lambda s, *given: feed_with_bug(*given)
+    )
+    harm = frame(METADATA, 1, pack(">i", -1), correlation_id=13)
+    if resumed:
+        connection = next(iter(station.loop.connections.values()))
+        connection.tail, connection.tail_is_ready = harm, True
+        station.loop._held_bytes += len(harm)
+        station.loop._again.append(connection)
+    else:
+        bad.send(harm)
+    good.send(ASK)
+    station.turns(2)
+    assert bad.recv(10) == b""
+    assert correlation_id(read_reply(good)) == 1
+    assert "nobody has looked" in caplog.text and station.loop._held_bytes == 0
