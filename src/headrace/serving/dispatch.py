@@ -232,6 +232,10 @@ class Dispatch:
     def reply(self, session: Session, pieces: list[Piece]) -> None:
         if session.line:
             session.line.append(Reply(None, pieces))
+            session.line_bytes += len(pieces[0])
+            if not session.line_is_full and is_full(session):
+                session.line_is_full = True
+                session.muted += 1
             return
         if not session.outbox:
             self.dirty.append(session)
@@ -295,6 +299,7 @@ class Dispatch:
                     answer = throttled(route, answer, wait_ms)
                     self._throttle(session, wait_ms)
                 place.pieces = route.frame(correlation_id, answer)
+                session.line_bytes += len(place.pieces[0])
             except Exception as bug:  # noqa: BLE001 - as above
                 self.failed.append((session, str(self._blame(session, route, bug))))
                 return
@@ -319,6 +324,12 @@ class Dispatch:
             pieces = line.popleft().pieces or []
             session.outbox += pieces
             session.owed += len(pieces[0])
+            session.line_bytes -= len(pieces[0])
+        if session.line_is_full and not is_full(session):
+            session.line_is_full = False
+            session.muted -= 1
+            if not session.muted:
+                self.resumed.append(session)
 
     def _require_answerable(self, key: int) -> None:
         """ApiVersions in a version of the future is answered; anything else unknown is not."""
@@ -344,6 +355,11 @@ class Dispatch:
         microseconds = (self.stopwatch() - started) // 1000
         route.microseconds += microseconds
         route.buckets[min(microseconds.bit_length(), 31)] += 1
+
+
+def is_full(session: Session) -> bool:
+    """Answers that stand behind one that is not ready are somebody's memory too: ours."""
+    return len(session.line) >= MOST_REQUESTS_IN_LINE or session.line_bytes >= MOST_BYTES_OWED
 
 
 def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:

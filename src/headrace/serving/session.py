@@ -37,6 +37,8 @@ class Session:
         "outbox",
         "owed",
         "line",
+        "line_bytes",
+        "line_is_full",
         "muted",
         "frame_size",
         "closing",
@@ -55,6 +57,8 @@ class Session:
         self.outbox: list[Piece] = []
         self.owed = 0  # bytes put into the outbox since it was last empty, slices not counted
         self.line: deque[Reply] = deque()
+        self.line_bytes = 0  # of answers in it that are ready, slices not counted
+        self.line_is_full = False  # nothing more is read until some of it could leave
         self.muted = 0  # parked requests during which nothing more is read
         self.frame_size = 0  # of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends

@@ -237,3 +237,29 @@ def test_a_connection_that_goes_leaves_nothing_waiting():
     talk.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
     talk.dispatch.forget(talk.session)
     assert not gate.waiting and talk.purgatory.waiting == 0
+
+
+def test_answers_behind_one_that_waits_stop_the_reading():
+    """By their number, or by their bytes; and it goes on when they could leave."""
+    for cluster_id, most in (("x", MOST_REQUESTS_IN_LINE), ("x" * 30_000, 40)):
+        gate = Gate()
+        talk = Conversation(
+            {
+                find_coordinator: lambda owner, request, call, gate=gate: gate.park(
+                    find_coordinator.FindCoordinatorResponse()
+                ),
+                metadata: lambda owner, request, call, said=cluster_id: metadata.MetadataResponse(
+                    cluster_id=said
+                ),
+            }
+        )
+        talk.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
+        one = frame(METADATA, 2, pack(">i", -1))
+        taken = talk.send(one * 500)
+        assert taken <= len(one) * most and talk.session.muted
+        gate.open = True
+        talk.purgatory.wake(gate)
+        talk.purgatory.settle()
+        assert not talk.session.muted and talk.dispatch.resumed == [talk.session]
+        assert talk.session.line_bytes == 0 and not talk.session.line
+        assert len(talk.replies()) == 1 + taken // len(one)
