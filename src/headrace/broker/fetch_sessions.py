@@ -6,7 +6,8 @@ incremental fetch hangs on, so that it need not hang on each of its partitions.
 
 Rules: a session id of 0 asks for a new session (epoch 0) or for none (epoch -1); epochs count up
 from 1 and wrap to 1; a full cache gives way only a session that has been idle for two minutes,
-otherwise the newcomer works without one.
+otherwise the newcomer works without one. All sessions together have MOST_ENTRIES partitions at
+most: whoever adds one more goes on without a session.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 LAST_EPOCH = 2**31 - 1
 EVICT_WHEN_IDLE_MS = 120_000
+# Of all sessions together; about 400 bytes each. Kafka bounds only the number of sessions, and a
+# session may name partitions without end that nobody has.
+MOST_ENTRIES = 300_000
 
 Key = tuple[str | bytes, int]  # topic name (or id, from version 13), partition
 
@@ -63,7 +67,17 @@ class Entry:
 
 
 class FetchSession:
-    __slots__ = ("id", "by_id", "epoch", "entries", "marked", "waiting", "used_at_ms", "rights")
+    __slots__ = (
+        "id",
+        "by_id",
+        "epoch",
+        "entries",
+        "marked",
+        "waiting",
+        "used_at_ms",
+        "rights",
+        "counted",
+    )
 
     def __init__(self, session_id: int, *, by_id: bool) -> None:
         self.id = session_id
@@ -73,6 +87,7 @@ class FetchSession:
         self.marked: dict[Key, Entry] = {}
         self.waiting: dict[Any, None] = {}
         self.used_at_ms = 0
+        self.counted = 0  # of its entries, in the sum over all sessions
         self.rights = (
             0  # the change of access control entries that its partitions were held against
         )
@@ -120,12 +135,13 @@ class FetchSession:
 class FetchSessions:
     """All sessions of a broker, least recently used first."""
 
-    __slots__ = ("_sessions", "_slots", "_new_id", "evicted")
+    __slots__ = ("_sessions", "_slots", "_new_id", "_entries", "evicted")
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._slots = slots
         self._new_id = new_id  # a random positive 31-bit number
+        self._entries = 0  # of all sessions
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -157,7 +173,14 @@ class FetchSessions:
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            self._entries -= session.counted
             session.close()
+
+    def has_room_for(self, session: FetchSession) -> bool:
+        """Asked when a request has named partitions; False: there are too many in all."""
+        self._entries += len(session.entries) - session.counted
+        session.counted = len(session.entries)
+        return self._entries <= MOST_ENTRIES
 
     def _evict_idle(self, now_ms: int) -> bool:
         if not self._sessions:

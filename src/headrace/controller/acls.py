@@ -35,6 +35,10 @@ from headrace.protocol.messages.remove_access_control_entry_record import (
 )
 from headrace.protocol.primitives import ZERO_ID
 
+# Each looks at all entries, and tells all that it finds: a request of 4 MB could have 400,000.
+MOST_FILTERS = 1_000
+MOST_TOLD = 100_000
+
 
 def create_acls(
     image: MetadataImage, creations: Sequence[AclCreation], new_id: Callable[[], bytes]
@@ -122,8 +126,13 @@ def delete_acls(
     image: MetadataImage, filters: Sequence[DeleteAclsFilter]
 ) -> Decision[list[DeleteAclsFilterResult]]:
     """A result for each filter; an entry that several find is deleted once and told to all."""
+    if len(filters) > MOST_FILTERS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"One request may have {MOST_FILTERS} filters at most."
+        )
     doomed: dict[bytes, None] = {}
     results: list[DeleteAclsFilterResult] = []
+    told = 0
     for asked in filters:
         wanted = Filter.of(asked)
         if not wanted.makes_sense:
@@ -133,6 +142,11 @@ def delete_acls(
             continue
         found = found_by(wanted, image.acls.values())
         doomed.update(dict.fromkeys(entry.id for entry in found))
+        told += len(found)
+        if told > MOST_TOLD:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"One answer tells {MOST_TOLD} entries at most."
+            )
         matching = [_told(entry) for entry in found]
         results.append(DeleteAclsFilterResult(ErrorCode.NONE, None, matching))
     records = [RemoveAccessControlEntryRecord(entry_id) for entry_id in doomed]

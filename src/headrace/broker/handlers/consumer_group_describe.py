@@ -31,7 +31,8 @@ def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse | Parked:
     waits: list[Parked] = []
-    groups = [describe(broker, group_id, call, waits) for group_id in request.group_ids]
+    wanted = dict.fromkeys(request.group_ids)
+    groups = [describe(broker, group_id, call, waits) for group_id in wanted]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

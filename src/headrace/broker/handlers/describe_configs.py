@@ -1,13 +1,15 @@
 """DescribeConfigs, v1-4: settings of topics, brokers, groups and client metrics.
 
 A null or empty list of names asks for all; names that do not exist are left out. Passwords are
-never shown. Each resource has its own error. v1 sources and synonyms (KIP-226). v3 types and
-documentation (KIP-569). v4 flexible. Needs DESCRIBE_CONFIGS on the topic or group, for everything
-else on the cluster. Not done: loggers (a broker shows that it has none).
+never shown. Each resource has its own error; named twice it is answered once, so that a small
+request has no endless answer. v1 sources and synonyms (KIP-226). v3 types and documentation
+(KIP-569). v4 flexible. Needs DESCRIBE_CONFIGS on the topic or group, for everything else on the
+cluster. Not done: loggers (a broker shows that it has none).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -32,6 +34,9 @@ from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
 
 # What rights are asked on; everything else is the cluster's.
 OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
+# Those of 5,500 topics. A request of 4 MB could otherwise ask for a hundred million.
+MOST_SETTINGS = 200_000
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class ConfiguredBroker(Guarded, Protocol):
@@ -45,9 +50,16 @@ class ConfiguredBroker(Guarded, Protocol):
 def handle(
     broker: ConfiguredBroker, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_result(broker, wanted, request, call) for wanted in request.resources]
-    )
+    named: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for wanted in request.resources:
+        named.setdefault((wanted.resource_type, wanted.resource_name), wanted)
+    results: list[DescribeConfigsResult] = []
+    settings = 0
+    for wanted in named.values():
+        result = _result(broker, wanted, request, call, has_room=settings < MOST_SETTINGS)
+        settings += len(result.configs)
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
 
 
 def _result(
@@ -55,12 +67,19 @@ def _result(
     wanted: DescribeConfigsResource,
     request: DescribeConfigsRequest,
     call: Call,
+    *,
+    has_room: bool,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=wanted.resource_type, resource_name=wanted.resource_name
     )
     try:
         _require_may_describe(broker, wanted, call)
+        if not has_room:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"One answer tells {MOST_SETTINGS} settings at most; ask for the rest again.",
+            )
         described = _describe(broker, wanted)
     except KafkaError as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
@@ -109,7 +128,7 @@ def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list
 
 
 def _require_this_broker(broker: ConfiguredBroker, name: str) -> None:
-    if not name.lstrip("+-").isdecimal():
+    if _NUMBER.fullmatch(name) is None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"A broker is named by its id, a number, not by '{name}'."
         )

@@ -1,6 +1,7 @@
 """DescribeGroups, v0-6: members of classic groups, with what they read and what they were given.
 
-A group that is not there is Dead; from v6 on that is an error as well (KIP-1043).
+A group that is not there is Dead; from v6 on that is an error as well (KIP-1043). One that is named
+twice is answered once, so that a small request has no endless answer.
 v1 throttle time. v3 authorized operations. v4 static members. v5 flexible. Needs DESCRIBE on each
 group.
 """
@@ -32,7 +33,7 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse | Parked:
     waits: list[Parked] = []
-    groups = [describe(broker, group_id, call, waits) for group_id in request.groups]
+    groups = [describe(broker, group_id, call, waits) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

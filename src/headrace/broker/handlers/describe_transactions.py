@@ -26,7 +26,7 @@ def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse:
     found = []
-    for transactional_id in request.transactional_ids:
+    for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             found.append(describe(broker, transactional_id, call))
         except KafkaError as refusal:

@@ -58,6 +58,11 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
     except KafkaError as refusal:
         return FetchResponse(error_code=refusal.code)
     entries = named_entries(request, session, by_id=by_id)
+    if session is not None and not broker.fetch_sessions.has_room_for(session):
+        broker.fetch_sessions.close(session.id)
+        if incremental:
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session, entries = None, named_entries(request, None, by_id=by_id)
     if session is not None and broker.authorizer is not None:
         session.rights_are_of(broker.authorizer.changes)
     if incremental and session is not None and not session.entries:

@@ -32,7 +32,7 @@ def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | Parked:
     many = call.version >= FIRST_VERSION_WITH_MANY
-    keys = request.coordinator_keys if many else [request.key]
+    keys = list(dict.fromkeys(request.coordinator_keys)) if many else [request.key]
     coordinator = broker.coordinators.get(request.key_type)
     listener = call.session.listener
     denied = denied_keys(broker, request.key_type, keys, call)

@@ -47,8 +47,11 @@ NOTHING: Found = (-1, -1, -1)
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     committed = request.isolation_level == READ_COMMITTED
     topics: list[ListOffsetsTopicResponse] = []
+    # Over the whole request: a search by time may read from the disk.
+    times = Counter(
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+    )
     for topic in request.topics:
-        times = Counter(part.partition_index for part in topic.partitions)
         wanted = {part.partition_index: part for part in topic.partitions}
         answers = []
         allowed = may(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
@@ -56,7 +59,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
             try:
                 if not allowed:
                     raise refusal(TOPIC)
-                if times[index] > 1:
+                if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 leader = broker.topics.leader(topic.name, index)
                 found = find(leader, part, committed=committed, version=call.version)

@@ -1,7 +1,8 @@
 """OffsetFetch, v1-10: where groups are; null topics ask for everything a group has committed.
 
 A partition without a committed offset answers -1, which is no error. With require_stable, offsets
-that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447).
+that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447). What is named twice is
+answered once: notes of offsets are long, and a name that is sent again is short.
 v2 all topics, top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable.
 v8 many groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each
 group, and shows only topics that one may DESCRIBE.
@@ -50,8 +51,11 @@ def fetch(
     broker: Broker, request: OffsetFetchRequest, call: Call, waits: list[Parked]
 ) -> OffsetFetchResponse:
     if call.version >= FIRST_VERSION_WITH_MANY:
+        named: dict[str, OffsetFetchRequestGroup] = {}
+        for group in request.groups:
+            named.setdefault(group.group_id, group)
         return OffsetFetchResponse(
-            groups=[fetch_group(broker, group, request, call, waits) for group in request.groups]
+            groups=[fetch_group(broker, group, request, call, waits) for group in named.values()]
         )
     topics = request.topics
     wanted = OffsetFetchRequestGroup(
@@ -104,6 +108,7 @@ def offsets_of(
             if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True)
         ]
     answers = answer_to.topics
+    told: set[tuple[str | bytes, int]] = set()
     for topic in topics:
         name: str | None = topic.name
         if by_id:
@@ -114,6 +119,10 @@ def offsets_of(
             name, refused = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = []
         for index in topic.partition_indexes:
+            place = (topic.topic_id if by_id else topic.name, index)
+            if place in told:
+                continue
+            told.add(place)
             answer = OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "")
             partitions.append(answer)
             if name is None:
