@@ -46,6 +46,7 @@ from headrace.protocol.messages.config_record import ConfigRecord
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 ROOT_LOGGER = "root"
+MOST_DIGITS = 10  # of a broker's id
 
 
 class Operation(IntEnum):
@@ -224,7 +225,8 @@ def _stored_name(resource: Resource, node_id: int) -> str:
 
 
 def require_this_node(name: str, node_id: int) -> int:
-    if not name.lstrip("+-").isdecimal():
+    digits = name[1:] if name[:1] in ("+", "-") else name
+    if not digits.isdecimal() or len(digits) > MOST_DIGITS:
         raise _bad_request(f"A broker is named by its id, a number, not by '{name}'.")
     if int(name) != node_id:
         raise _bad_request(f"This is broker {node_id}, not {name}; ask that one.")

@@ -195,7 +195,7 @@ def _require_matchers(patterns: tuple[str, ...]) -> None:
             raise _invalid(f"'{pattern}' in match is not name=expression with a known name.")
         try:
             re.compile(expression)
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             raise _invalid(f"'{pattern}' in match has a malformed expression.") from None
 
 
@@ -304,7 +304,7 @@ def connections_by_address(text: str) -> dict[str, int]:
     bounds: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = entry.rpartition(":")
-        if not address or not count.strip().isdecimal():
+        if not address or re.fullmatch(r"\s*[0-9]{1,10}\s*", count) is None:
             raise BadValue(
                 f"max.connections.per.ip.overrides must be a list of ADDRESS:COUNT, not '{entry}'."
             )

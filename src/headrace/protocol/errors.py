@@ -177,10 +177,16 @@ class ErrorCode(IntEnum):
 NONE = ErrorCode.NONE
 
 
+# A name that a client made up may be 32 KB long, and so may an answer's text be, but not longer.
+LONGEST_MESSAGE = 2_000
+
+
 class KafkaError(Exception):
     """A refusal with the code that the peer is told, and what to add to it, if anything."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]}..."
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -54,7 +54,8 @@ class Change(Enum):
 Check = Callable[[Any], str | None]  # what is wrong with a value, as the end of a sentence
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+# Python reads no number of more than 4,300 digits, and nobody means one.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,1000}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _AROUND_COMMA = re.compile(r"\s*,\s*")
 

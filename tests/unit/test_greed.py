@@ -1,0 +1,291 @@
+"""What a client could make a node do, keep or say without end, beyond the holes that have a name.
+
+Each is bounded: by a number, or by a time after which it is forgotten. What is bounded by quotas
+and ACLs only, as in Apache Kafka, is in docs/guide/limits.md.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import pack
+
+import pytest
+
+from headrace.broker import fetch_sessions
+from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    consumer_group_describe,
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    describe_configs,
+    describe_groups,
+    describe_producers,
+    describe_transactions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_fetch,
+)
+from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
+from tests.unit.broker.bench import PARKED
+from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.test_acls_on_their_paths import Guarded
+from tests.unit.broker.test_group_consumer_protocol import Reader
+from tests.unit.serving.conversation import frame
+
+E = ErrorCode
+TIMES = 20_000
+DAY_MS = 24 * 3600 * 1000
+BROKER, TOPIC, GROUP, CLIENT_METRICS = 4, 2, 32, 16
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = GroupBench(tmp_path / "data", transaction_state_log_num_partitions=1)
+    bench.find("g")
+    bench.find("t", key_type=1)
+    bench.create("orders", 3)
+    return bench
+
+
+# ---- answers that nobody takes ------------------------------------------------------------------
+
+
+def test_answers_behind_one_that_waits_are_bounded(bench):
+    """A member joins, and while it waits for the others it asks for metadata without end."""
+    bench.create("wide", 500)
+    first = bench.join("g").member_id
+    bench.join("g", first)
+    second = bench.join("g").member_id
+    session = bench.connect()
+    assert bench.join("g", second, session=session) == PARKED
+    one = frame(3, 1, pack(">i", 1) + pack(">h", 4) + b"wide")
+    flood = bytearray(one * 5_000)
+    taken = bench.node.dispatch.feed(session, memoryview(flood), len(flood))
+    assert taken < len(flood) and session.muted, "it is not read any more"
+    assert len(session.line) <= MOST_REQUESTS_IN_LINE
+    held = sum(len(piece) for reply in session.line for piece in reply.pieces or ())
+    assert held < MOST_BYTES_OWED + 100_000
+    bench.join("g", first, session=bench.connect())
+    bench.settle()
+    assert not session.line and not session.muted, "the other one has joined: it may go on"
+    assert bench.node.dispatch.resumed[-1] is session
+
+
+# ---- the same thing, named again and again ------------------------------------------------------
+
+
+def test_who_is_named_many_times_is_answered_once(bench):
+    reader = Reader(bench, "c", "m", "orders")
+    reader.beat()
+    bench.commit("g", "orders", 7, metadata="n" * 4000)
+    bench.produce("orders", "x", producer_id=5, producer_epoch=0, base_sequence=0)
+    topics = [offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), [0] * TIMES)] * 2
+    groups = [offset_fetch.OffsetFetchRequestGroup("g", topics=topics)] * 3
+    answer = bench.ask(offset_fetch, offset_fetch.OffsetFetchRequest(groups=groups), version=9)
+    [group] = answer.groups
+    assert sum(len(topic.partitions) for topic in group.topics) == 1
+    request = describe_groups.DescribeGroupsRequest(["g"] * TIMES)
+    assert len(bench.ask(describe_groups, request).groups) == 1
+    request = consumer_group_describe.ConsumerGroupDescribeRequest(["c"] * TIMES)
+    assert len(bench.ask(consumer_group_describe, request).groups) == 1
+    topic = describe_producers.TopicRequest("orders", [0] * TIMES)
+    request = describe_producers.DescribeProducersRequest([topic] * 3)
+    told = bench.ask(describe_producers, request).topics
+    assert sum(len(one.partitions) for one in told) == 1
+    request = describe_transactions.DescribeTransactionsRequest(["t"] * TIMES)
+    assert len(bench.ask(describe_transactions, request).transaction_states) == 1
+    request = find_coordinator.FindCoordinatorRequest("", 0, ["g"] * TIMES)
+    assert len(bench.ask(find_coordinator, request).coordinators) == 1
+
+
+def test_settings_are_told_once_and_not_without_end(bench, monkeypatch):
+    asked = describe_configs.DescribeConfigsRequest()
+    asked.resources = [describe_configs.DescribeConfigsResource(BROKER, "1", None)] * TIMES
+    assert len(bench.ask(describe_configs, asked).results) == 1
+    monkeypatch.setattr("headrace.broker.handlers.describe_configs.MOST_SETTINGS", 100)
+    asked.resources = [
+        describe_configs.DescribeConfigsResource(GROUP, f"made up {n}", None) for n in range(100)
+    ]
+    results = bench.ask(describe_configs, asked).results
+    assert sum(len(result.configs) for result in results) < 150
+    assert results[0].error_code == E.NONE and results[-1].error_code == E.POLICY_VIOLATION
+
+
+def test_searches_by_time_are_made_once_for_a_partition(bench):
+    part = list_offsets.ListOffsetsPartition(0, -1, 1_000)
+    topic = list_offsets.ListOffsetsTopic("orders", [part])
+    request = list_offsets.ListOffsetsRequest(-1, 0, [topic] * 100)
+    answers = bench.ask(list_offsets, request).topics
+    assert {p.error_code for topic in answers for p in topic.partitions} == {E.INVALID_REQUEST}
+
+
+def test_filters_of_entries_are_bounded(tmp_path):
+    bench = Guarded(tmp_path / "data")
+    for number in range(3):
+        bench.allow(Operation.READ, f"orders-{number}")
+    anything = delete_acls.DeleteAclsFilter(
+        ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
+    )
+    request = delete_acls.DeleteAclsRequest([anything] * 2_000)
+    results = bench.ask(delete_acls, request).filter_results
+    assert {result.error_code for result in results} == {E.POLICY_VIOLATION}
+    assert len(bench.node.controller.image.acls) == 3
+    entry = create_acls.AclCreation(
+        ResourceType.TOPIC,
+        "x",
+        PatternType.LITERAL,
+        "User:x",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+    many = [create_acls.AclCreation(*fields_of(entry, f"{n}")) for n in range(10_001)]
+    results = bench.ask(create_acls, create_acls.CreateAclsRequest(many)).results
+    assert {result.error_code for result in results} == {E.POLICY_VIOLATION}
+
+
+def fields_of(entry, name):
+    fields = [getattr(entry, slot) for slot in entry.__slots__]
+    return [fields[0], name, *fields[2:]]
+
+
+# ---- things that are made up --------------------------------------------------------------------
+
+
+def test_a_million_partitions_are_refused_before_they_are_made(bench):
+    topic = create_topics.CreatableTopic("huge", 1_000_000, 1)
+    answer = bench.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
+    assert answer.topics[0].error_code == E.POLICY_VIOLATION
+    for count in (1_000_000, 2**31 - 1):
+        more = create_partitions.CreatePartitionsTopic("orders", count, None)
+        request = create_partitions.CreatePartitionsRequest([more], 1_000)
+        [result] = bench.ask(create_partitions, request).results
+        assert result.error_code == E.POLICY_VIOLATION
+    assert set(bench.node.broker.topics.by_name) >= {"orders"}
+    assert "huge" not in bench.node.broker.topics.by_name
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_fetch_sessions_hold_a_bounded_number_of_partitions(bench, monkeypatch, by_id):
+    """A session that names ever more partitions, of topics that nobody has."""
+    monkeypatch.setattr(fetch_sessions, "MOST_ENTRIES", 1_000)
+    version = 16 if by_id else 12
+    sessions = bench.node.broker.fetch_sessions
+
+    def ask(session_id, epoch, name, count):
+        request = fetch.FetchRequest()
+        request.session_id, request.session_epoch = session_id, epoch
+        parts = [fetch.FetchPartition(index) for index in range(count)]
+        topic_id = name.encode().ljust(16, b"x")
+        request.topics = [fetch.FetchTopic("" if by_id else name, topic_id, parts)]
+        return bench.ask(fetch, request, version=version)
+
+    one = ask(0, 0, "a", 600).session_id
+    assert one
+    other = ask(0, 0, "b", 300).session_id
+    assert other and len(sessions) == 2
+    assert ask(one, 1, "c", 200).error_code == E.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 1, "it is closed, and has to begin anew"
+    full = ask(0, 0, "d", 900)
+    assert full.session_id == 0 and len(full.responses[0].partitions) == 900, "without a session"
+    assert ask(0, 0, "e", 600).session_id, "there is room again for who asks for less"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|aa)+b", "(.*.*.*.*)*x", "a{1000}{1000}", "(" * 3000]
+)
+def test_no_pattern_of_topics_takes_its_time(bench, pattern):
+    """RE2 takes time in proportion to the names; what would need more memory is refused."""
+    for number in range(20):
+        bench.create("a" * 200 + str(number))
+    answer = Reader(bench, "c", "m").beat(topics=None, regex=pattern)
+    assert answer.error_code in (E.NONE, E.INVALID_REGULAR_EXPRESSION)
+    long = Reader(bench, "c", "n").beat(topics=None, regex="a" * 10_001)
+    assert long.error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "-" + "9" * 5_000, "+-1", "1_000", "٣"])
+def test_numbers_that_are_none_are_refused(bench, digits):
+    topic = create_topics.CreatableTopic("new", 1, 1)
+    topic.configs = [create_topics.CreatableTopicConfig("retention.ms", digits)]
+    answer = bench.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
+    assert answer.topics[0].error_code == E.INVALID_CONFIG
+    wanted = describe_configs.DescribeConfigsResource(BROKER, digits, None)
+    asked = describe_configs.DescribeConfigsRequest([wanted])
+    assert bench.ask(describe_configs, asked).results[0].error_code == E.INVALID_REQUEST
+    overrides = f"127.0.0.1:{digits}"
+    for kind, name, setting, value in (
+        (BROKER, digits, "log.retention.ms", "1"),
+        (BROKER, "1", "max.connections.per.ip.overrides", overrides),
+        (CLIENT_METRICS, "m", "match", "client_id=" + "(" * 3_000),
+        (CLIENT_METRICS, "m", "match", "client_id=a{99999999999999999999}"),
+    ):
+        change = incremental_alter_configs.AlterableConfig(setting, 0, value)
+        resource = incremental_alter_configs.AlterConfigsResource(kind, name, [change])
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource], False)
+        [answer] = bench.ask(incremental_alter_configs, request).responses
+        assert answer.error_code in (E.INVALID_REQUEST, E.INVALID_CONFIG), (setting, value[:30])
+
+
+# ---- what is forgotten in the end ---------------------------------------------------------------
+
+
+def test_made_up_transactional_ids_are_forgotten(bench):
+    for number in range(300):
+        request = init_producer_id.InitProducerIdRequest(f"made up {number}", 60_000)
+        assert bench.ask(init_producer_id, request).error_code == 0
+    assert transactions(bench) == 300
+    bench.advance(8 * DAY_MS)
+    assert transactions(bench) == 0
+
+
+def transactions(bench):
+    machines = bench.node.broker.transactions.machines(bench.now)
+    return sum(len(machine.transactions) for machine in machines)
+
+
+def test_made_up_producers_and_groups_are_forgotten(bench):
+    for number in range(300):
+        more = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0}
+        assert bench.produce("orders", "x", **more).error_code == 0
+        assert bench.commit(f"made up {number}", "orders", 1, metadata="n" * 4_096) == 0
+        assert Reader(bench, f"made up too {number}", "m", "orders").beat().error_code == 0
+    [leader, *_] = bench.node.broker.topics.by_name["orders"].leaders
+    assert len(leader.log.producers.producers) == 300 and kept_groups(bench) == 600
+    bench.advance(2 * DAY_MS)
+    assert not leader.log.producers.producers
+    bench.advance(8 * DAY_MS)
+    bench.advance(DAY_MS)
+    assert kept_groups(bench) == 0
+
+
+def kept_groups(bench):
+    machines = list(bench.node.broker.groups.machines(bench.now))
+    return len({name for m in machines for name in (*m.groups, *m.offsets.by_group)})
+
+
+def test_topics_that_are_asked_for_and_not_made_leave_nothing(tmp_path):
+    """Metadata of names that nobody has, on a node that makes none by itself."""
+    bench = GroupBench(tmp_path / "data", auto_create_topics_enable="false")
+    names = [metadata.MetadataRequestTopic(bytes(16), f"made-up-{n}") for n in range(5_000)]
+    answer = bench.ask(metadata, metadata.MetadataRequest(names, True))
+    assert {topic.error_code for topic in answer.topics} == {E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert not bench.node.broker.described and not bench.node.broker.topics.by_name
+
+
+def test_client_ids_that_are_made_up_name_no_line_of_the_metrics(bench):
+    """Labels of metrics are names of APIs, topics and partitions: none that a client invents."""
+    from headrace.server.metrics import request_families
+
+    ask = frame(3, 1, pack(">i", 0), client_id=b"made-up")
+    session = bench.connect()
+    bench.node.dispatch.feed(session, memoryview(bytearray(ask)), len(ask))
+    families = list(request_families(list(bench.node.dispatch.routes.values())))
+    assert families and not re.search("made-up", repr(families))
