@@ -77,9 +77,9 @@ def invented(route: Route, seed: int) -> bytes:
     return head + Writer(shape, route.version).message(value)
 
 
-def invented_input(routes: list[Route], seed: int, most: int) -> bytes:
+def invented_input(routes: list[Route], seed: int, most: int, flags: int = 0) -> bytes:
     """Up to three requests of one connection, one of them possibly as damaged as others are."""
-    out = bytearray(b"\0")
+    out = bytearray([flags])
     for number in range(1 + seed % 3):
         place = (seed // 7 + number * 31) % len(routes)
         body = invented(routes[place], seed + number)

@@ -10,40 +10,13 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.node import Node
 from headrace.protocol.framing import encode_request
-from headrace.serving.authentication.login import Login
-from headrace.serving.authentication.mechanisms import Logins, Mechanisms
-from headrace.serving.authentication.plain import Plain
-from headrace.serving.authentication.scram import SHA_256, Credential, Scram, credential_of
 from headrace.serving.dispatch import Route
-from headrace.serving.session import Session
+from tests.fuzz.logins import login_seeds, plain_login
 from tests.fuzz.target import unframed
+from tests.fuzz.variants import BEFORE_LOGIN, GUARDED, LIMITED, LOGIN, OPEN, flags_of
 
 CAPTURES = Path(__file__).with_name("captures.txt")
-USER, PASSWORD = "ann", "secret"
-_CREDENTIAL = credential_of(SHA_256, PASSWORD, salt=b"salt", iterations=4096)
-
-BEFORE_LOGIN, AFTER_LOGIN, RAW = 1, 0, 2
-
-
-def must_log_in(node: Node, session: Session) -> None:
-    """A session on a listener with SASL, whose passwords the seeds know."""
-
-    def lookup(user: str, kind: int) -> Credential | None:
-        return _CREDENTIAL if user == USER else None
-
-    session.login = Login(
-        Mechanisms(
-            {
-                "PLAIN": lambda: Plain({USER: PASSWORD}),
-                "SCRAM-SHA-256": lambda: Scram(
-                    SHA_256, lookup, server_nonce="nonce", secret=b"secret"
-                ),
-            },
-            Logins(),
-        )
-    )
 
 
 def captured() -> list[bytes]:
@@ -70,29 +43,19 @@ def empty_requests(routes: list[Route]) -> Iterator[bytes]:
                 yield b"".join(bytes(piece) for piece in pieces)  # type: ignore[arg-type]
 
 
-def plain_login() -> list[bytes]:
-    from headrace.protocol.messages import sasl_authenticate, sasl_handshake
-
-    token = b"\0".join((b"", USER.encode(), PASSWORD.encode()))
-    asked = [
-        (sasl_handshake, sasl_handshake.SaslHandshakeRequest("PLAIN")),
-        (sasl_authenticate, sasl_authenticate.SaslAuthenticateRequest(token)),
-    ]
-    return [
-        b"".join(bytes(piece) for piece in encode_request(messages, 1, 1, "fuzz", request))  # type: ignore[arg-type]
-        for messages, request in asked
-    ]
-
-
 def seeds(routes: list[Route]) -> Iterator[bytes]:
     frames = [*captured(), *empty_requests(routes)]
     login = plain_login()
     for frame in frames:
         yield unframed([frame], routes)
-        yield bytes([RAW | AFTER_LOGIN]) + frame
+        yield bytes([flags_of(OPEN, raw=True)]) + frame
+    for frame in captured():
+        for variant in (GUARDED, LIMITED):
+            yield unframed([frame], routes, flags_of(variant))
     for frame in frames[:: max(1, len(frames) // 50)]:
-        logged_in = unframed([*login, frame], routes)
-        yield bytes([BEFORE_LOGIN]) + logged_in[1:]
-        yield bytes([RAW | BEFORE_LOGIN]) + b"".join(login) + frame
+        yield unframed([*login, frame], routes, flags_of(BEFORE_LOGIN))
+        yield bytes([flags_of(BEFORE_LOGIN, raw=True)]) + b"".join(login) + frame
     for some in range(0, len(frames), 8):
         yield unframed(frames[some : some + 8], routes)
+    for seed in login_seeds():
+        yield bytes([flags_of(LOGIN)]) + seed

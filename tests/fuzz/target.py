@@ -1,51 +1,46 @@
-"""What is fuzzed: a whole node on a disk in memory, by the bytes that a client sends.
+"""What is fuzzed: whole nodes on disks in memory, by the bytes that a client sends.
 
-`Target.run(data)` gives the bytes to the node's dispatch as the loop does, on a connection that has
-logged in or has to (the first byte says which), lets waiting requests run out of time, and reads
-the answers. A client may be refused in any way; what counts as a crash is a `Failure`: a handler
-that raised what is no refusal, a write that the disk refused, an answer shorter than it says, or a
-request that took time out of proportion (the fuzzer itself looks at memory).
+`Target.run(data)` gives the bytes to a node, under the circumstances that the first byte names
+(`variants.py`), and judges what came of it. A client may be refused in any way; what counts as a
+crash is a `Failure`:
+
+- a handler that raised what is no refusal, or an exception that dispatch let through;
+- a request that is neither answered nor ends its connection, an answer that is not as long as it
+  says, or of megabytes (`stand.py`);
+- a request that took time or memory out of proportion;
+- anything that was changed by a client without rights, or before it has logged in; a login without
+  the secret (`logins.py`);
+- another connection that is not served, or a record that was acknowledged to it and cannot be read,
+  also after the node was killed and started again (`witness.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+import resource
 from struct import Struct
 from time import process_time
 
-from headrace.environment import FileSlice, Now
-from headrace.node import Node
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import create_topics, produce
-from headrace.protocol.record_batch import Record, build
-from headrace.server.settings import load_settings
 from headrace.serving.api import Refused
 from headrace.serving.dispatch import Route
+from headrace.serving.principal import ANONYMOUS
 from headrace.serving.session import Session
-from tests.fuzz.memory_disk import MemoryDisk
+from tests.fuzz import logins
+from tests.fuzz.stand import Failure, Stand
+from tests.fuzz.variants import OPEN, RAW, VARIANTS, Variant, variant_of
+from tests.fuzz.witness import Witness
 
-FOLDER = "/fuzzed"
-START_MS = 1_700_000_000_000
+__all__ = ["Failure", "Target", "framed", "unframed"]
+
 # A node remembers what it was told; a new one from time to time keeps a finding reproducible.
 INPUTS_PER_NODE = 500
-MOST_REQUESTS_PER_INPUT = 64
-# Small files, since those in memory are not sparse.
-SETTINGS = {
-    "num.partitions": "2",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "log.index.size.max.bytes": "4096",
-}
-# Of the processor's time, for at most `MOST_REQUESTS_PER_INPUT` requests.
+INPUTS_PER_TESTIMONY = 25
+# Of the processor's time, for one input.
 SLOWEST_S = 5.0
+# By which one input may lift the process's peak of memory.
+MOST_GROWTH_KB = 300 * 1024
 
 _frame_head = Struct(">ihhi").pack
-
-
-class Failure(AssertionError):
-    """The node did what it must never do."""
 
 
 class Watch(logging.Handler):
@@ -59,172 +54,156 @@ class Watch(logging.Handler):
         self.seen.append(record)
 
 
+class Scene:
+    """One variant's node, and somebody else on it."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.stand = Stand(variant)
+        self.witness = Witness(self.stand)
+        self.inputs = 0
+
+    def end(self) -> None:
+        """The node is killed; the next one on its disk must come up, and have everything."""
+        after = Stand(self.stand.variant, self.stand.disk, self.stand.now)
+        self.witness.require_all(after)
+
+
 class Target:
-    def __init__(self, *, authenticate: Callable[[Node, Session], None] | None = None) -> None:
-        """`authenticate` prepares a session that has to log in first."""
-        self._authenticate = authenticate
+    def __init__(self, only: Variant | None = None) -> None:
+        """`only`: whatever the inputs say, this variant is meant."""
+        self._only = only
         self._watch = Watch()
-        logging.getLogger("headrace").addHandler(self._watch)
-        logging.getLogger("headrace").setLevel(logging.ERROR)
-        self._inputs = 0
+        self._log = logging.getLogger("headrace")
+        self._level = self._log.level
+        self._log.addHandler(self._watch)
+        self._log.setLevel(logging.ERROR)
+        self._scenes: dict[str, Scene] = {}
         self.requests = 0
         self.refused = 0
         self.answered = 0
-        self._renew()
+        self.logged_in = 0
+        self.testimonies = 0
+        self.restarts = 0
+        self.by_variant = dict.fromkeys((variant.name for variant in VARIANTS), 0)
+        self._routes = self._scene(only or OPEN).stand.routes
 
-    def _renew(self) -> None:
-        self.now = Now(1_000, START_MS)
-        self._background: deque[tuple[Callable[[], None], Callable[[OSError | None], None]]] = (
-            deque()
-        )
-        self._drawn = 0
-        loaded = load_settings(
-            data=FOLDER,
-            listen="127.0.0.1:0",
-            overrides=SETTINGS,
-        )
-        self.node = Node(
-            MemoryDisk(),
-            loaded.for_node({"PLAINTEXT": 9092}),
-            self.now,
-            randomness=self._random,
-            submit=lambda work, done: self._background.append((work, done)),
-            space=lambda: (1 << 40, 1 << 39),
-            open_files=1_000,
-        )
-        self._settle()
-        self._furnish()
+    def close(self) -> None:
+        self._log.removeHandler(self._watch)
+        self._log.setLevel(self._level)
 
-    def _random(self, size: int) -> bytes:
-        self._drawn += 1
-        return self._drawn.to_bytes(max(size, 8), "big")[-size:]
-
-    def _furnish(self) -> None:
-        """Two topics with a few records, as most captures speak of them."""
-        topics = [create_topics.CreatableTopic(name, 2, 1) for name in ("fuzz", "other")]
-        self._ask(create_topics, 7, create_topics.CreateTopicsRequest(topics, 1_000))
-        batch = build(
-            [
-                Record(key=b"key", value=b"value", timestamp=START_MS),
-                Record(key=None, value=b"other", timestamp=START_MS),
-            ]
+    def summary(self) -> str:
+        inputs = ", ".join(f"{name} {count}" for name, count in self.by_variant.items())
+        return (
+            f"inputs: {inputs}; requests: {self.requests}, answered: {self.answered}; connections "
+            f"ended: {self.refused}; logins: {self.logged_in}; testimonies: {self.testimonies}, "
+            f"restarts: {self.restarts}"
         )
-        parts = [produce.PartitionProduceData(index, batch) for index in (0, 1)]
-        data = [produce.TopicProduceData(name, bytes(16), parts) for name in ("fuzz", "other")]
-        self._ask(produce, 9, produce.ProduceRequest(None, -1, 1_000, data))
 
-    def _ask(self, messages: object, version: int, request: object) -> None:
-        session = Session("127.0.0.1", "PLAINTEXT")
-        pieces = encode_request(messages, version, 1, "furnish", request)
-        data = bytearray(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
-        answered = self.answered
-        self._feed(session, data)
-        assert self.answered > answered, "the topics are made, and have records"
+    def routes(self) -> list[Route]:
+        return self._routes
+
+    def route_of(self, api_key: int, variant: Variant = OPEN) -> list[Route]:
+        """Of the node that is used next, to plant a bug in."""
+        routes = self._scene(variant).stand.routes
+        return [route for route in routes if route.api_key == api_key]
+
+    def _scene(self, variant: Variant) -> Scene:
+        found = self._scenes.get(variant.name)
+        if found is None:
+            found = self._scenes[variant.name] = Scene(variant)
+        return found
 
     # One input
 
     def run(self, data: bytes) -> None:
-        self._inputs += 1
-        if self._inputs % INPUTS_PER_NODE == 0:
-            self._renew()
         if len(data) < 2:
             return
-        started = process_time()
-        session = Session("127.0.0.1", "PLAINTEXT")
-        if data[0] & 1 and self._authenticate is not None:
-            self._authenticate(self.node, session)
-        stream = bytearray(data[1:]) if data[0] & 2 else framed(data[1:], self.routes())
+        variant = self._only or variant_of(data[0])
+        scene = self._scene(variant)
+        scene.inputs += 1
+        self.by_variant[variant.name] += 1
+        started, peak = process_time(), peak_kb()
         try:
-            self._feed(session, stream)
+            self._run(scene, variant, data)
+            self._judge(process_time() - started, peak_kb() - peak)
+            self._look_around(scene, variant)
+        except Exception:
+            self._scenes.pop(variant.name, None)  # what comes next begins with a whole node
+            self._watch.seen.clear()
+            raise
+
+    def _look_around(self, scene: Scene, variant: Variant) -> None:
+        if scene.inputs % INPUTS_PER_TESTIMONY == 0:
+            scene.witness.testify(scene.stand)
+            self.testimonies += 1
+        if scene.inputs >= INPUTS_PER_NODE:
+            scene.end()
+            self.restarts += 1
+            del self._scenes[variant.name]
+        self._require_no_bug()
+
+    def _run(self, scene: Scene, variant: Variant, data: bytes) -> None:
+        stand = scene.stand
+        session = Session("127.0.0.1", "PLAINTEXT")
+        variant.begin(session)
+        marks = stand.marks()
+        try:
+            if variant.is_login:
+                self._log_in(stand, session, logins.dialogue(data[1:]))
+            else:
+                raw = data[0] & RAW
+                self._feed(stand, session, bytearray(data[1:]) if raw else self.framed(data[1:]))
         except Refused:
             self.refused += 1
         finally:
-            self.node.dispatch.forget(session)
-            self.node.dispatch.dirty.clear()
-            self.node.dispatch.resumed.clear()
-        self._judge(process_time() - started)
+            stand.forget(session)
+        stand.node.audit.write()
+        if not variant.may_change(session) and stand.marks() != marks:
+            raise Failure("a client without rights has changed something")
 
-    def routes(self) -> list[Route]:
-        return list(self.node.dispatch.routes.values())
+    def _feed(self, stand: Stand, session: Session, stream: bytearray) -> bytes:
+        tally, said = stand.feed(session, stream)
+        self.requests += tally.asked
+        self.answered += tally.answered
+        return said
 
-    def _feed(self, session: Session, stream: bytearray) -> None:
-        """As the loop does: what is left of a turn comes first in the next."""
-        dispatch = self.node.dispatch
-        view = memoryview(stream)
-        for _ in range(MOST_REQUESTS_PER_INPUT):
-            try:
-                taken = dispatch.feed(session, view, len(view))
-            finally:
-                self.node.buffer_is_free()
-            self.requests += 1
-            self._settle()
-            self._wait_for(session)
-            self._read(session)
-            if dispatch.failed:
-                raise Refused(dispatch.failed.pop()[1])
-            view = view[taken:]
-            if not taken or not view:
-                return
+    def _log_in(self, stand: Stand, session: Session, wanted: logins.Dialogue) -> None:
+        def send(frame: bytes) -> bytes:
+            if session.closing:
+                raise Refused("the connection has ended")
+            return self._feed(stand, session, bytearray(frame))[4:]
 
-    def _wait_for(self, session: Session) -> None:
-        """Time passes until nothing of this connection waits any more."""
-        purgatory = self.node.purgatory
-        for _ in range(MOST_REQUESTS_PER_INPUT):
-            if not session.line and not session.muted:
-                return
-            due_ms = purgatory.next_deadline_ms()
-            if due_ms is None:
-                return
-            if due_ms > self.now.monotonic_ms:
-                passed_ms = min(due_ms - self.now.monotonic_ms, 10_000_000)
-                self.now.monotonic_ms += passed_ms
-                self.now.wall_ms += passed_ms
-            self.node.broker.coordinators_tick()
-            self._settle()
+        try:
+            logins.speak(wanted, send)
+        finally:
+            if session.principal != ANONYMOUS:
+                self.logged_in += 1
+                if not wanted.secret_is_right:
+                    raise Failure(f"{session.principal} has logged in without the secret")
+                if session.principal.name != logins.USER:
+                    raise Failure(f"{logins.USER} has become {session.principal}")
 
-    def _settle(self) -> None:
-        purgatory = self.node.purgatory
-        while True:
-            purgatory.expire(self.now.monotonic_ms)
-            purgatory.settle()
-            if not self.node.end_turn():
-                raise Failure("the disk refused what was to be written")
-            if not self._background:
-                return
-            while self._background:
-                work, done = self._background.popleft()
-                work()
-                done(None)
+    def framed(self, data: bytes) -> bytearray:
+        return framed(data, self._routes)
 
-    def _read(self, session: Session) -> None:
-        """An answer is whole frames; slices of files must be where they say."""
-        size = 0
-        head = b""
-        for piece in session.outbox:
-            if isinstance(piece, FileSlice):
-                read = piece.file.read(piece.length, piece.position)
-                if len(read) != piece.length:
-                    raise Failure(f"{piece.length} bytes of a file of which {len(read)} are there")
-                size += len(read)
-            else:
-                size += len(piece)
-                head = head or bytes(piece[:4])
-        if session.outbox:
-            self.answered += 1
-            if int.from_bytes(head, "big") + 4 > size:
-                raise Failure("an answer is shorter than it says")
-        session.outbox.clear()
-        session.owed = 0
+    # What came of it
 
-    def _judge(self, seconds: float) -> None:
-        if self._watch.seen:
-            record = self._watch.seen.pop()
-            self._watch.seen.clear()
-            cause = record.exc_info[1] if record.exc_info else None
-            self._renew()
-            raise Failure(record.getMessage()) from cause
+    def _judge(self, seconds: float, grown_kb: int) -> None:
+        self._require_no_bug()
         if seconds > SLOWEST_S:
             raise Failure(f"it took {seconds:.1f} s")
+        if grown_kb > MOST_GROWTH_KB:
+            raise Failure(f"it took {grown_kb // 1024} MB")
+
+    def _require_no_bug(self) -> None:
+        if self._watch.seen:
+            record = self._watch.seen[0]
+            cause = record.exc_info[1] if record.exc_info else None
+            raise Failure(record.getMessage()) from cause
+
+
+def peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def framed(data: bytes, routes: list[Route]) -> bytearray:
@@ -243,10 +222,10 @@ def framed(data: bytes, routes: list[Route]) -> bytearray:
     return out
 
 
-def unframed(frames: list[bytes], routes: list[Route]) -> bytes:
+def unframed(frames: list[bytes], routes: list[Route], flags: int = 0) -> bytes:
     """The other way round: captured frames, with their size in front, as an input of a fuzzer."""
     places = {(route.api_key, route.version): at for at, route in enumerate(routes)}
-    out = bytearray(b"\0")
+    out = bytearray([flags])
     for frame in frames:
         api_key = int.from_bytes(frame[4:6], "big")
         version = int.from_bytes(frame[6:8], "big")

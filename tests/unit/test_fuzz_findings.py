@@ -7,14 +7,16 @@ gets what real clients have sent, whole and damaged, the same in each run.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.protocol.messages import find_coordinator, offset_commit
 from tests.fuzz.inventing import invented_input
-from tests.fuzz.seeds import captured, must_log_in, seeds
-from tests.fuzz.target import Failure, Target
+from tests.fuzz.seeded import damaged
+from tests.fuzz.seeds import captured, seeds
+from tests.fuzz.target import Target
 from tests.unit.broker.bench import Bench
 
 SEED = 8
@@ -23,8 +25,10 @@ INVENTED = 1_500
 
 
 @pytest.fixture(scope="module")
-def target() -> Target:
-    return Target(authenticate=must_log_in)
+def target() -> Iterator[Target]:
+    made = Target()
+    yield made
+    made.close()
 
 
 def test_what_real_clients_send_is_answered(target: Target) -> None:
@@ -50,25 +54,6 @@ def test_requests_that_nobody_has_sent_are_refused_or_answered(target: Target) -
     assert target.answered - before > INVENTED / 3
 
 
-def damaged(seed: bytes, chance: random.Random) -> bytes:
-    """Bits flipped, bytes that mean large numbers, pieces cut out or doubled."""
-    data = bytearray(seed)
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(1, len(data))
-        match chance.randrange(5):
-            case 0:
-                data[at] ^= 1 << chance.randrange(8)
-            case 1:
-                data[at : at + 4] = b"\x7f\xff\xff\xff"
-            case 2:
-                data[at] = 0xFF
-            case 3:
-                del data[at : at + chance.randrange(1, 8)]
-            case _:
-                data[at:at] = data[at : at + chance.randrange(1, 32)]
-    return bytes(data)
-
-
 # ---- what was found ------------------------------------------------------------------------------
 
 
@@ -84,11 +69,3 @@ def test_an_offset_may_be_kept_for_longer_than_time_lasts(tmp_path: Path, versio
     request.retention_time_ms = 2**63 - 1
     answer = bench.ask(offset_commit, request, version=version)
     assert answer.topics[0].partitions[0].error_code == 0
-
-
-def test_the_target_sees_a_bug(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise all of this would prove nothing."""
-    for route in target.routes():
-        monkeypatch.setattr(route, "handle", lambda owner, request, call: 1 // 0)
-    with pytest.raises(Failure):
-        target.run(b"\x02" + captured()[0])

@@ -1,0 +1,182 @@
+"""The fuzzer finds what is wrong: bugs are planted, and a short run with a fixed seed meets them.
+
+Without this all those minutes in which nothing was found would prove nothing. Each test plants a
+bug of another kind, in the running code and not in the product, and names what must notice it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from headrace.broker.handlers import describe_configs, list_offsets
+from headrace.protocol.acls import Operation
+from headrace.protocol.messages import describe_configs as describing
+from headrace.protocol.messages import metadata
+from headrace.serving.authentication import plain, scram
+from headrace.serving.authorization import Authorizer
+from tests.fuzz import stand
+from tests.fuzz.logins import frames_of
+from tests.fuzz.seeded import inputs
+from tests.fuzz.target import Failure, Target
+from tests.fuzz.variants import BEFORE_LOGIN, GUARDED, LIMITED, LOGIN, OPEN, Variant, flags_of
+from tests.fuzz.witness import TOPIC
+
+SEED = 8
+# Less than what a node lives for, so that what is planted in one is there to the end.
+INPUTS = 450
+HEARTBEAT, DESCRIBE_CONFIGS = 12, 32
+BROKER = 4
+
+
+@pytest.fixture
+def new_target() -> Iterator[Callable[[], Target]]:
+    made: list[Target] = []
+
+    def make() -> Target:
+        made.append(Target())
+        return made[-1]
+
+    yield make
+    for target in made:
+        target.close()
+
+
+def found_by(target: Target, variant: Variant, *, most: int = INPUTS) -> Failure:
+    """The first failure of a short run."""
+    for data in islice(inputs(target.routes(), variant, SEED), most):
+        try:
+            target.run(data)
+        except Failure as failure:
+            return failure
+    raise AssertionError(f"{most} inputs have found nothing")
+
+
+@pytest.mark.parametrize("variant", [OPEN, GUARDED, BEFORE_LOGIN, LOGIN, LIMITED])
+def test_without_a_bug_nothing_is_found(new_target: Callable[[], Target], variant: Variant) -> None:
+    """Under all circumstances; some is answered, and what must not be is not."""
+    target = new_target()
+    for data in islice(inputs(target.routes(), variant, SEED), INPUTS):
+        target.run(data)
+    assert target.requests > INPUTS / 3 and target.testimonies > INPUTS // 30
+
+    assert target.answered > INPUTS / 5
+    if variant is LOGIN:
+        assert target.logged_in > 20
+
+
+def test_a_decoder_that_looks_up_what_is_not_there(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A KeyError in one version of Metadata, for more than two topics."""
+    for version, decode in metadata.DECODE_REQUEST.items():
+
+        def with_bug(view: memoryview, at: int, decode: Any = decode) -> Any:
+            request, end = decode(view, at)
+            if request.topics and len(request.topics) > 2:
+                {}[len(request.topics)]  # noqa: B018 - this is the bug
+            return request, end
+
+        if version >= 9:
+            monkeypatch.setitem(metadata.DECODE_REQUEST, version, with_bug)
+    failure = found_by(new_target(), OPEN, most=4_000)
+    assert isinstance(failure.__cause__, KeyError)
+
+
+def test_a_handler_that_divides_without_looking(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_bug(leader: Any, part: Any, **how: Any) -> Any:
+        return -1, 1 // (part.partition_index - 1), -1
+
+    monkeypatch.setattr(list_offsets, "find", with_bug)
+    failure = found_by(new_target(), OPEN, most=4_000)
+    assert isinstance(failure.__cause__, ZeroDivisionError)
+
+
+def test_a_token_that_meets_no_guard(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a handshake of version 0 there is no handler around the token."""
+
+    def with_bug(self: Any, token: bytes, now: Any) -> bytes:
+        self.user = token.split(b"\0")[2].decode()
+        return b""
+
+    monkeypatch.setattr(plain.Plain, "step", with_bug)
+    target = new_target()
+    with pytest.raises((IndexError, Failure)):
+        for data in islice(inputs(target.routes(), LOGIN, SEED), INPUTS):
+            target.run(data)
+
+
+@pytest.mark.parametrize("module", [plain, scram])
+def test_a_comparison_that_is_always_right(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    monkeypatch.setattr(module.hmac, "compare_digest", lambda one, other: True)
+    assert "without the secret" in str(found_by(new_target(), LOGIN))
+
+
+def test_a_right_that_nobody_asks_for(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allows = Authorizer.allows
+
+    def with_hole(self: Any, asking: Any, operation: Any, *what: Any, **how: Any) -> bool:
+        return operation == Operation.WRITE or allows(self, asking, operation, *what, **how)
+
+    monkeypatch.setattr(Authorizer, "allows", with_hole)
+    failure = found_by(new_target(), GUARDED, most=4_000)
+    assert "without rights" in str(failure)
+
+
+def test_a_request_that_is_never_answered(new_target: Callable[[], Target]) -> None:
+    target = new_target()
+    for route in target.route_of(HEARTBEAT):
+        route.handle = lambda owner, request, call: None
+    assert "answers" in str(found_by(target, OPEN))
+
+
+def test_a_record_that_gets_lost(new_target: Callable[[], Target]) -> None:
+    """Somebody's request makes somebody else's log begin later."""
+    target = new_target()
+
+    def with_bug(broker: Any, request: Any, call: Any) -> Any:
+        log = broker.topics.by_name[TOPIC].leaders[0].log
+        log.start_offset = log.end_offset
+        return handle(broker, request, call)
+
+    for route in target.route_of(HEARTBEAT):
+        handle = route.handle
+        route.handle = with_bug
+    assert "acknowledged" in str(found_by(target, OPEN))
+
+
+def test_a_small_request_with_an_endless_answer(
+    new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4 KB: the settings of one broker, three hundred times."""
+    resource = describing.DescribeConfigsResource(BROKER, "1", None)
+    request = describing.DescribeConfigsRequest([resource] * 300, True, True)
+    data = bytes([flags_of(OPEN, raw=True)]) + frames_of(describing, 4, request)
+    assert len(data) < 4_000
+    monkeypatch.setattr(stand, "MOST_ANSWERED_BYTES", 1 << 20)
+    target = new_target()
+    target.run(data)
+
+    def with_bug(broker: Any, request: Any, call: Any) -> Any:
+        return describing.DescribeConfigsResponse(
+            results=[
+                describe_configs._result(broker, wanted, request, call, has_room=True)
+                for wanted in request.resources
+            ]
+        )
+
+    for route in target.route_of(DESCRIBE_CONFIGS):
+        route.handle = with_bug
+    with pytest.raises(Failure, match="bytes of answers"):
+        target.run(data)
