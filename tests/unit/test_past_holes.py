@@ -188,7 +188,7 @@ def test_cve_2018_1288_who_may_read_may_not_replicate(tmp_path):
 
 # ---- CVE-2021-38153: the time that a comparison takes -------------------------------------------
 
-SECRETS = "password proof signature stored_key server_key client_key token mac".split()
+SECRETS = ("password", "proof", "signature", "stored_key", "server_key", "client_key", "token")
 
 
 def test_cve_2021_38153_no_secret_is_compared_with_equals():
