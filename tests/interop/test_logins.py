@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.serving.authentication.certificate_names import subject_of
 from tests.interop.java_session import JavaSession
@@ -291,3 +292,60 @@ def test_clients_log_in_again_before_their_session_ends(
             job = {"settings": java_settings(node, shown), "topic": topic, "seconds": 6}
             assert json.loads(java.run("LongLogin", stdin=json.dumps(job)))["failed"] == 0
         assert "expired" not in node.log_text()
+
+
+# ---- certificates that are changed while a node runs
+
+
+def test_new_certificates_are_judged_alike(
+    ours: SecuredNode, apache: SecuredNode, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Refused when they are named, not when they are used; nothing is changed here."""
+
+    def issued(name: str, *hosts: str) -> str:
+        made = certificates.authority.issue(
+            [("CN", name)], now=certificates.now, lasts=LASTS, hosts=hosts
+        )
+        path = tmp_path / f"{name}-{len(hosts)}.pem"
+        path.write_text(made.together())
+        return str(path)
+
+    here = ("localhost", "127.0.0.1")
+    store = "listener.name.ssl.ssl.keystore.location"
+    wishes = {
+        "a new key for the same names": (store, issued("localhost", *here)),
+        "more alternative names": (store, issued("localhost", *here, "more.example")),
+        "fewer alternative names": (store, issued("localhost", "localhost")),
+        "another subject": (store, issued("elsewhere", *here)),
+        "a file that is not there": (store, str(tmp_path / "nowhere.pem")),
+        "a certificate without its key": (store, str(certificates.ca)),
+        "another form of store": ("listener.name.ssl.ssl.keystore.type", "JKS"),
+        "for every listener": ("ssl.keystore.location", issued("localhost", *here)),
+        "of a listener without TLS": (
+            "listener.name.plaintext.ssl.keystore.location",
+            str(tmp_path / "nowhere.pem"),
+        ),
+        "trusted ones that are none": (
+            "listener.name.mutual.ssl.truststore.location",
+            issued("nobody") + ".not",
+        ),
+    }
+
+    def told(node: SecuredNode) -> dict[str, str]:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        found = {}
+        for what, (name, value) in wishes.items():
+            entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+            [future] = admin.incremental_alter_configs([broker], validate_only=True).values()
+            try:
+                future.result(20)
+                found[what] = "taken"
+            except KafkaException as refused:
+                found[what] = refused.args[0].name()
+        return found
+
+    mine = told(ours)
+    assert mine == told(apache)
+    assert mine["a new key for the same names"] == "taken"
+    assert mine["another subject"] == "INVALID_REQUEST"

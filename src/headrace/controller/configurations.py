@@ -24,7 +24,7 @@ from headrace.metadata.config_definitions import (
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.definition import ConfigType, Definition
+from headrace.metadata.config_definitions.definition import BadValue, ConfigType, Definition
 from headrace.metadata.config_validation import (
     validate_broker_configs,
     validate_client_metrics_configs,
@@ -35,6 +35,7 @@ from headrace.metadata.configs import (
     ALL_BROKERS,
     ResourceType,
     broker_values,
+    layers,
     node_id_of,
     topic_defaults,
 )
@@ -81,6 +82,22 @@ class Outcome(NamedTuple):
     message: str | None
 
 
+Settings = Mapping[str, str]
+# What a resource's settings would be: from those it has and what is wanted.
+Change = Callable[[Resource, Settings], dict[str, str]]
+# Raises the refusal of a client that may not change the resource.
+RequireMay = Callable[[Resource], None]
+# Raises BadValue for settings of this broker, all of them, that it could not use.
+RequireUsable = Callable[[Settings], None]
+
+
+class Judge(NamedTuple):
+    """Who may change what, and what could not be used."""
+
+    require_may: RequireMay
+    require_usable: RequireUsable
+
+
 @dataclass(slots=True)
 class Alterations:
     """What a whole request decides: records to write, and an outcome per resource."""
@@ -89,15 +106,12 @@ class Alterations:
     outcomes: list[Outcome]
 
 
-Settings = Mapping[str, str]
-# What a resource's settings would be: from those it has and what is wanted.
-Change = Callable[[Resource, Settings], dict[str, str]]
-# Raises the refusal of a client that may not change the resource.
-RequireMay = Callable[[Resource], None]
-
-
 def _everybody_may(resource: Resource) -> None:
     """Stands in where there is no authorizer."""
+
+
+def _all_are_usable(settings: Settings) -> None:
+    """Stands in where nothing that runs depends on them."""
 
 
 def alter_incrementally(
@@ -107,9 +121,11 @@ def alter_incrementally(
     *,
     validate_only: bool,
     require_may: RequireMay = _everybody_may,
+    require_usable: RequireUsable = _all_are_usable,
 ) -> Alterations:
     """IncrementalAlterConfigs: each setting that is named is set, deleted, or its list changed."""
-    return _alter(image, given, resources, _changed, require_may, validate_only=validate_only)
+    judge = Judge(require_may, require_usable)
+    return _alter(image, given, resources, _changed, judge, validate_only=validate_only)
 
 
 def replace_all(
@@ -119,6 +135,7 @@ def replace_all(
     *,
     validate_only: bool,
     require_may: RequireMay = _everybody_may,
+    require_usable: RequireUsable = _all_are_usable,
 ) -> Alterations:
     """AlterConfigs, the older request: what is not named is deleted."""
 
@@ -127,7 +144,8 @@ def replace_all(
             raise _unknown_type(resource)
         return {alteration.name: alteration.value or "" for alteration in resource.alterations}
 
-    return _alter(image, given, resources, replaced, require_may, validate_only=validate_only)
+    judge = Judge(require_may, require_usable)
+    return _alter(image, given, resources, replaced, judge, validate_only=validate_only)
 
 
 def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
@@ -149,7 +167,7 @@ def _alter(
     given: Settings,
     resources: Sequence[Resource],
     change: Change,
-    require_may: RequireMay,
+    judge: Judge,
     *,
     validate_only: bool,
 ) -> Alterations:
@@ -161,7 +179,7 @@ def _alter(
         try:
             if times[resource.type, resource.name] > 1:
                 raise _bad_request("A resource may be named once in a request.")
-            records += _alter_resource(image, given, resource, change, require_may)
+            records += _alter_resource(image, given, resource, change, judge)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         outcomes.append(Outcome(resource.type, resource.name, code, message))
@@ -179,14 +197,19 @@ def _alter_resource(
     given: Settings,
     resource: Resource,
     change: Change,
-    require_may: RequireMay,
+    judge: Judge,
 ) -> list[ConfigRecord]:
     _require_clear_request(resource)
     stored_as = _stored_name(resource, node_id_of(given))
-    require_may(resource)
+    judge.require_may(resource)
     now = image.config(resource.type, stored_as)
     wanted = change(resource, now)
     _RULES[ResourceType(resource.type)](image, given, resource, wanted)
+    if resource.type == ResourceType.BROKER:
+        try:
+            judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
+        except BadValue as fault:
+            raise _bad_request(str(fault)) from None
     names = dict.fromkeys((*now, *(alteration.name for alteration in resource.alterations)))
     touched = {alteration.name for alteration in resource.alterations}
     return [
@@ -198,6 +221,19 @@ def _alter_resource(
         if now.get(name) != wanted.get(name)
         or (resource.type == ResourceType.BROKER and name in touched)
     ]
+
+
+def _of_this_broker(
+    image: MetadataImage, given: Settings, changed: str, wanted: Settings
+) -> dict[str, str]:
+    """Everything that would hold for it if one of its two resources had what is wanted."""
+    kept: dict[tuple[int, str], Settings] = {
+        (ResourceType.BROKER, name): image.config(ResourceType.BROKER, name)
+        for name in (str(node_id_of(given)), ALL_BROKERS)
+    }
+    kept[ResourceType.BROKER, changed] = wanted
+    weakest_first = reversed(layers(given, kept))
+    return {name: text for each in weakest_first for name, text in each.settings.items()}
 
 
 def _require_clear_request(resource: Resource) -> None:

@@ -50,7 +50,8 @@ class ControllerSettings:
 
     node_id: int = 1
     topic_rules: TopicRules = field(default_factory=TopicRules)
-    given: Mapping[str, str] = field(default_factory=dict)  # what the node was started with
+    # What the node was started with; passwords are among it.
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
     min_in_sync_replicas: int = 1
     snapshot_after_bytes: int = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
     snapshot_after_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
@@ -59,6 +60,10 @@ class ControllerSettings:
     # metadata.max.idle.interval.ms; Apache writes a NoOp each 500 ms so that followers can tell
     # that they are up to date. A quorum of one has none, so here it is off: no flush while idle.
     idle_interval_ms: int = 0
+
+
+def _always_usable(settings: Mapping[str, str]) -> None:
+    """Of a node without listeners that encrypt or ask for a login."""
 
 
 class Commit:
@@ -80,6 +85,7 @@ class Controller:
         "on_committed",
         "background",
         "authorizer",
+        "require_usable",
         "new_id",
         "_wants_flush",
         "_wake",
@@ -107,6 +113,8 @@ class Controller:
         self.on_committed: list[Callable[[MetadataImage], None]] = []
         self.background: list[SnapshotWork] = []  # run elsewhere, then finish on the loop
         self.authorizer = authorizer  # None: everybody may do everything
+        # Raises BadValue for settings of this broker that what runs on it could not use.
+        self.require_usable: Callable[[Mapping[str, str]], None] = _always_usable
         self.new_id = new_id
         self._wants_flush = wants_flush
         self._wake = wake

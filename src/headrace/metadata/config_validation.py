@@ -48,6 +48,19 @@ _THREAD_COUNTS = frozenset(
 )
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
 _MECHANISMS = ("plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer.")
+# Apache takes these from a client for one listener by its name, and for all only from the file.
+_OF_ONE_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+    }
+)
 _LIMITS_OF_LISTENERS = frozenset({"max.connections", "max.connection.creation.rate"})
 
 
@@ -217,6 +230,10 @@ def validate_broker_configs(
     )
     if fixed:
         raise _bad_request(f"Only a restart changes {', '.join(fixed)}.")
+    if unnamed := sorted(_OF_ONE_LISTENER & settings.keys()):
+        raise _bad_request(
+            f"{', '.join(unnamed)} can be changed for one listener: put listener.name.NAME. before."
+        )
     for name in settings:
         if (lacking := not_supported_by_name(name)) is not None:
             raise _bad_request(f"{name} cannot be set: Headrace does not support {lacking} yet.")

@@ -3,7 +3,8 @@
 A setting may be given for one listener (`listener.name.NAME.ssl.keystore.location`), and those of
 SASL for one mechanism of it (`listener.name.NAME.plain.sasl.jaas.config`); the most special counts.
 `change` takes other settings while the node runs: connections from then on see them. Settings that
-make no sense raise `BadValue` with one sentence, at the start and with nothing changed later.
+make no sense raise `BadValue` with one sentence, at the start and when somebody wants to alter them
+(`require_usable`, as Apache Kafka); what is stored and cannot be used any more changes nothing.
 
 Loaded only by a node that has such a listener.
 """
@@ -115,6 +116,7 @@ class Security:
         self._randomness = randomness
         self._listeners = [found for found in listeners if found.protocol != "PLAINTEXT"]
         self._own: dict[str, Entrance] = {}
+        self._keys: dict[tuple[str, int], Any] = {}  # of tokens; read once for all listeners
         self._given = relevant(given)
         self.entrances = {
             found.name: self._entrance(found, self._given) for found in self._listeners
@@ -146,6 +148,7 @@ class Security:
         # The same after a restart, so that nobody can tell unknown users by their salts.
         self._secret = hmac.digest(node.directory_id, b"salts of unknown users", "sha256")
         node.controller.on_committed.append(follow)
+        node.controller.require_usable = self.require_usable
 
     def admit(self, listener: Listener, user: str, password: str) -> None:
         """A listener of the node's own, for one user whom no setting and no metadata knows."""
@@ -166,6 +169,23 @@ class Security:
         mechanisms = Mechanisms(begin={scram.MECHANISMS[kind]: begin}, logins=self.logins)
         self._own[listener.name] = Entrance(listener, None, mechanisms, self.handshakes)
         self.entrances = {**self.entrances, **self._own}
+
+    def require_usable(self, given: Mapping[str, str]) -> None:
+        """Raises BadValue if a listener could not be opened by these settings, or had other names.
+
+        Only listeners whose settings differ from those that hold are looked at.
+        """
+        wanted = relevant(given)
+        for listener in self._listeners:
+            if _concerning(listener, wanted) == _concerning(listener, self._given):
+                continue
+            tls, before = self._entrance(listener, wanted).tls, self.entrances[listener.name].tls
+            if tls is None or before is None:
+                continue
+            try:
+                tls.require_names_of(before)
+            except BadTls as fault:
+                raise BadValue(f"The listener {listener.name}: {fault}") from None
 
     def change(self, given: Mapping[str, str]) -> None:
         """Other settings while the node runs; what cannot be used is logged and changes nothing."""
@@ -243,7 +263,7 @@ class Security:
             passwords = _passwords(options)
             return lambda: plain.Plain(passwords)
         if name == OAUTHBEARER:
-            return _bearers(settings.values, options)
+            return _bearers(settings.values, options, self._keys)
         kind = scram.TYPES[name]
         return lambda: scram.Scram(
             kind, self._lookup, server_nonce=self._nonce(), secret=self._secret
@@ -261,6 +281,16 @@ def relevant(given: Mapping[str, str]) -> dict[str, str]:
         if name.startswith("listener.name.")
         or name in OF_LISTENERS
         or name.endswith(".jaas.config")
+    }
+
+
+def _concerning(listener: Listener, given: Mapping[str, str]) -> dict[str, str]:
+    """Those of `relevant` that are not another listener's own."""
+    prefix = f"listener.name.{listener.name.lower()}."
+    return {
+        name: text
+        for name, text in given.items()
+        if name.startswith(prefix) or not name.startswith("listener.name.")
     }
 
 
@@ -292,7 +322,12 @@ def _passwords(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _bearers(values: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], Exchange]:
+def _bearers(
+    values: Mapping[str, Any],
+    options: Mapping[str, str],
+    kept: dict[tuple[str, int], Any],
+) -> Callable[[], Exchange]:
+    """`kept` are keys that were read before: an alteration of other settings reads none anew."""
     try:
         from headrace.server.token_keys import URL, TokenKeys
         from headrace.serving.authentication.oauthbearer import OAuthBearer
@@ -311,6 +346,8 @@ def _bearers(values: Mapping[str, Any], options: Mapping[str, str]) -> Callable[
         user_claim=values["sasl.oauthbearer.sub.claim.name"],
         skew_ms=values["sasl.oauthbearer.clock.skew.seconds"] * 1000,
     )
-    keys = TokenKeys(values[URL], values["sasl.oauthbearer.jwks.endpoint.refresh.ms"])
-    tokens = Tokens(keys, rules)
+    place = values[URL], values["sasl.oauthbearer.jwks.endpoint.refresh.ms"]
+    if place not in kept:
+        kept[place] = TokenKeys(*place)
+    tokens = Tokens(kept[place], rules)
     return lambda: OAuthBearer(tokens)

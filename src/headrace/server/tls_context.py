@@ -3,7 +3,8 @@
 Keys and certificates are PEM: in a file (`ssl.keystore.location`: key and chain in one) or in the
 settings themselves. Files are looked at every few seconds; when one has changed, connections from
 then on get the new certificate, and those that are open keep theirs. New files that cannot be used
-are logged once and change nothing.
+are logged once and change nothing. New *settings* must name a certificate with the names of the one
+before, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise (KIP-978).
 
 Not done: Java's key stores (JKS, PKCS12), versions before TLS 1.2, a choice among the three cipher
 suites of TLS 1.3 (Python offers none), lists of revoked certificates.
@@ -11,6 +12,8 @@ suites of TLS 1.3 (Python offers none), lists of revoked certificates.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 import os
 import re
@@ -18,7 +21,8 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headrace.serving.api import Refused
@@ -26,6 +30,7 @@ from headrace.serving.authentication.certificate_names import (
     MalformedCertificate,
     MalformedRules,
     NameRules,
+    alternative_names_of,
     subject_of,
 )
 from headrace.serving.principal import Principal
@@ -55,14 +60,16 @@ class TlsFiles:
     """What the settings of one listener say; texts are PEM."""
 
     keystore: str | None
-    key: str | None
+    key: str | None = field(repr=False)
     chain: str | None
-    key_password: str | None
+    key_password: str | None = field(repr=False)
     truststore: str | None
     trusted: str | None
     client_auth: str
     versions: tuple[str, ...]
     suites: tuple[str, ...]
+    other_subject: bool = False  # may replace a certificate with another subject
+    fewer_names: bool = False  # ... or one that has alternative names which this one lacks
 
     def paths(self) -> list[str]:
         return [path for path in (self.keystore, self.truststore) if path is not None]
@@ -92,6 +99,8 @@ def tls_files(values: Mapping[str, Any]) -> TlsFiles:
         client_auth=values["ssl.client.auth"],
         versions=_versions(values["ssl.enabled.protocols"], values["ssl.protocol"]),
         suites=values["ssl.cipher.suites"],
+        other_subject=values["ssl.allow.dn.changes"],
+        fewer_names=values["ssl.allow.san.changes"],
     )
     if not found.keystore and not (found.key and found.chain):
         raise BadTls(
@@ -247,7 +256,29 @@ class Tls:
         self._files = files
         self._seen = _stamps(files)  # before they are read: a change meanwhile is seen later
         self.context = context_of(files)
+        self._certificate = _own_certificate(files)
         self._rules = name_rules(rules)
+
+    def require_names_of(self, before: Tls) -> None:
+        """Raises BadTls if clients who know the certificate before would not know this one."""
+        mine, theirs = self._certificate, before._certificate
+        if mine is None or theirs is None:
+            return  # in a form that OpenSSL takes and we cannot read
+        try:
+            subjects = subject_of(mine), subject_of(theirs)
+            lacking = alternative_names_of(theirs) - alternative_names_of(mine)
+        except MalformedCertificate as fault:
+            raise BadTls(f"{fault}.") from None
+        if not self._files.other_subject and subjects[0].casefold() != subjects[1].casefold():
+            raise BadTls(
+                f"the certificate is of {subjects[0]} and not of {subjects[1]}; "
+                "ssl.allow.dn.changes=true allows that."
+            )
+        if not self._files.fewer_names and lacking:
+            raise BadTls(
+                f"the certificate lacks {len(lacking)} of the alternative names that the one "
+                "before has; ssl.allow.san.changes=true allows that."
+            )
 
     def look(self) -> None:
         seen = _stamps(self._files)
@@ -256,6 +287,7 @@ class Tls:
         self._seen = seen
         try:
             self.context = context_of(self._files)
+            self._certificate = _own_certificate(self._files)
         except BadTls as fault:
             log.error("the new certificates are not used: %s", fault)
         else:
@@ -274,6 +306,16 @@ class Tls:
         if user is None:
             raise Refused("a certificate that no rule of ssl.principal.mapping.rules fits")
         session.principal = Principal("User", user)
+
+
+def _own_certificate(files: TlsFiles) -> bytes | None:
+    """The first certificate of the chain, in DER."""
+    try:
+        text = files.chain or Path(files.keystore or "").read_text("latin-1")
+        body = next(body for kind, body in _PEM.findall(text) if kind == "CERTIFICATE")
+        return base64.b64decode("".join(body.split()), validate=True)
+    except (OSError, StopIteration, binascii.Error):
+        return None
 
 
 def name_rules(text: str) -> NameRules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import struct
@@ -10,13 +11,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.server import newcomers, tls, tls_context
 from headrace.server.settings import CannotStart
 from headrace.server.tls_context import openssl_name
-from tests.unit.server.a_secured_server import Certificates, SecuredServer, ask, is_closed, until
+from headrace.serving.authentication.certificate_names import (
+    MalformedCertificate,
+    alternative_names_of,
+)
+from tests.unit.server.a_secured_server import (
+    LASTS,
+    Certificates,
+    SecuredServer,
+    ask,
+    is_closed,
+    until,
+)
 from tests.unit.serving.conversation import frame
 
 API_VERSIONS = 18
@@ -286,25 +298,30 @@ def test_a_new_certificate_is_used_without_a_restart(
         assert name_shown() == "renewed"
 
 
-def test_settings_of_a_running_node_change_its_certificate(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    """As kafka-configs does for one broker."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+def altered(server: SecuredServer, name: str, value: str) -> str | None:
+    """As kafka-configs does for one broker; what was said against it."""
+    operation = AlterConfigOpType.SET
+    entry = ConfigEntry(name, value, incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient(server.client("PLAINTEXT"))
+    [future] = admin.incremental_alter_configs([resource]).values()
+    try:
+        future.result(20)
+    except KafkaException as refused:
+        assert refused.args[0].code() == KafkaError.INVALID_REQUEST
+        return str(refused.args[0].str())
+    return None
 
+
+KEY_STORE = "listener.name.ssl.ssl.keystore.location"
+
+
+def test_settings_of_a_running_node_change_its_certificate(tmp_path: Path) -> None:
     own = Certificates(tmp_path / "certificates")
     other = Certificates(tmp_path / "others")
     settings = own.settings()
     with SecuredServer(tmp_path / "data", "PLAINTEXT", "SSL", **settings) as server:
-        admin = AdminClient(server.client("PLAINTEXT"))
-        entry = ConfigEntry(
-            "listener.name.ssl.ssl.keystore.location",
-            str(other.server),
-            incremental_operation=AlterConfigOpType.SET,
-        )
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(20)
+        assert altered(server, KEY_STORE, str(other.server)) is None
 
         def accepted() -> bool:
             try:
@@ -315,6 +332,55 @@ def test_settings_of_a_running_node_change_its_certificate(
             return True
 
         until(accepted)
+
+
+def test_a_certificate_that_cannot_be_used_is_refused_when_it_is_named(tmp_path: Path) -> None:
+    """As Apache Kafka, which tests/interop asks the same; and nothing has changed."""
+    own = Certificates(tmp_path / "certificates")
+    other = Certificates(tmp_path / "others")
+    other.renew_server("somebody else")
+    fewer = own.authority.issue(
+        [("CN", "localhost")], now=own.now, lasts=LASTS, hosts=["localhost"]
+    )
+    lacking = tmp_path / "lacking.pem"
+    lacking.write_text(fewer.together())
+    no_key = str(own.ca)
+    with SecuredServer(tmp_path / "data", "PLAINTEXT", "SSL", **own.settings()) as server:
+        for value, said in (
+            (str(tmp_path / "nowhere.pem"), "The listener SSL: .*nowhere.pem cannot be read"),
+            (no_key, "cannot be used"),
+            (str(other.server), "of CN=somebody else and not of CN=localhost"),
+            (str(lacking), "lacks 1 of the alternative names"),
+        ):
+            refusal = altered(server, KEY_STORE, value)
+            assert refusal is not None and re.search(said, refusal), refusal
+        refusal = altered(server, "ssl.keystore.location", str(own.server))
+        assert refusal is not None and "for one listener" in refusal
+        assert altered(server, "listener.name.plaintext.ssl.keystore.location", "/nowhere") is None
+        with server.connect("SSL", own.context()) as client:
+            ask(client, ASK_VERSIONS)
+
+
+def test_other_names_are_taken_where_that_is_allowed(tmp_path: Path) -> None:
+    own = Certificates(tmp_path / "certificates")
+    fewer = own.authority.issue([("CN", "other")], now=own.now, lasts=LASTS, hosts=["localhost"])
+    (tmp_path / "other.pem").write_text(fewer.together())
+    allowed = {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
+    settings = own.settings() | allowed
+    with SecuredServer(tmp_path / "data", "PLAINTEXT", "SSL", **settings) as server:
+        assert altered(server, KEY_STORE, str(tmp_path / "other.pem")) is None
+
+
+def test_alternative_names_of_a_certificate_are_read(certificates: Certificates) -> None:
+    der = ssl.PEM_cert_to_DER_cert(certificates.authority.pem.certificate)
+    assert alternative_names_of(der) == frozenset()
+    issued = certificates.authority.issue(
+        [("CN", "x")], now=certificates.now, lasts=LASTS, hosts=["a.example", "127.0.0.1"]
+    )
+    der = ssl.PEM_cert_to_DER_cert(issued.certificate)
+    assert alternative_names_of(der) == {(0x82, b"a.example"), (0x87, bytes((127, 0, 0, 1)))}
+    with pytest.raises(MalformedCertificate):
+        alternative_names_of(b"\x30\x03\x30\x01\x02")
 
 
 # ---- settings

@@ -46,6 +46,7 @@ def handle(
             resources,
             validate_only=request.validate_only,
             require_may=lambda resource: require_may_alter(controller, call, resource),
+            require_usable=controller.require_usable,
         )
         controller.append(decided.records, call.now)
     except KafkaError as refusal:

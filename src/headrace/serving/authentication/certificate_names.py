@@ -28,7 +28,8 @@ _KEYWORDS = {
 _TEXTS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 27: "ascii", 28: "utf-32-be"}
 _BMP_TEXT = 30
 _ESCAPED = set(',=+<>#;"\\')
-_SEQUENCE, _SET, _OBJECT_ID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_VERSION, _EXTENSIONS = 0xA0, 0xA3
+_ALTERNATIVE_NAMES = "2.5.29.17"
 
 
 class MalformedCertificate(ValueError):
@@ -42,16 +43,36 @@ class MalformedRules(ValueError):
 def subject_of(certificate: bytes) -> str:
     """The subject of a certificate in DER."""
     try:
-        (_, whole), *_ = _values(certificate)
-        (_, signed), *_ = _values(whole)
-        fields = list(_values(signed))
-        if fields[0][0] == _VERSION:
-            del fields[0]
-        subject = fields[4][1]  # after serial number, algorithm, issuer, validity
+        subject = _signed(certificate)[4][1]  # after serial number, algorithm, issuer, validity
         parts = ["+".join(_attributes(part)) for _, part in _values(subject)]
     except (IndexError, ValueError, UnicodeError) as broken:
         raise MalformedCertificate("the certificate's subject cannot be read") from broken
     return ",".join(reversed(parts))
+
+
+def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
+    """What else a certificate in DER is for, hosts and addresses: kind and contents of each."""
+    try:
+        for tag, extensions in _signed(certificate):
+            if tag != _EXTENSIONS:
+                continue
+            ((_, listed),) = _values(extensions)
+            for _, extension in _values(listed):
+                (_, object_id), *_, (_, value) = _values(extension)
+                if _object_id(object_id) == _ALTERNATIVE_NAMES:
+                    ((_, names),) = _values(value)
+                    return frozenset(_values(names))
+    except (IndexError, ValueError) as broken:
+        raise MalformedCertificate("the certificate's names cannot be read") from broken
+    return frozenset()
+
+
+def _signed(certificate: bytes) -> list[tuple[int, bytes]]:
+    """The fields that the issuer has signed, without the version, which may be left out."""
+    (_, whole), *_ = _values(certificate)
+    (_, signed), *_ = _values(whole)
+    fields = list(_values(signed))
+    return fields[1:] if fields[0][0] == _VERSION else fields
 
 
 def _attributes(part: bytes) -> Iterator[str]:
