@@ -49,7 +49,7 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.serving.api import Api, Parked
+from headrace.serving.api import Api, Parked, not_on
 from headrace.serving.auditing import Auditor, audited, denials_to
 from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch, Route
@@ -65,20 +65,28 @@ Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 # How late a session or a rebalance may be ended; costs microseconds while nothing is due.
 COORDINATORS_LOOK_MS = 100
 AUDIT_MS = 100
-# Answered on a controller's own listener only, and there is none yet.
+# For other brokers, of which there are none yet.
 NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
+# What a controller's own listener answers: Kafka's list, as far as it is served (a test compares).
+FOR_CONTROLLERS = frozenset(
+    {17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 44, 49, 50, 51, 55, 57, 60}
+)
 
 
 @dataclass(slots=True)
 class NodeSettings:
     node_id: int
     folder: str
-    values: Mapping[str, Any]  # broker settings by Kafka's names, typed
-    given: Mapping[str, str]  # those that were set, as text
+    # Passwords are among both, so they are not shown.
+    values: Mapping[str, Any] = field(repr=False)  # broker settings by Kafka's names, typed
+    given: Mapping[str, str] = field(repr=False)  # those that were set, as text
     endpoints: dict[str, Endpoint]  # what clients of each listener are told
     controller_endpoint: VoterEndpoint
+    # What those are told who come by a controller's listener, by its name; none: there is none.
+    controllers: dict[str, Endpoint] = field(default_factory=dict)
     protocols: Mapping[str, int] = field(default_factory=dict)  # by listener; Kafka's numbers
-    first_users: Sequence[Any] = ()  # records of users that a cluster without any gets
+    # Records of users that a cluster without any gets.
+    first_users: Sequence[Any] = field(default=(), repr=False)
 
 
 class ControllerAtHand:
@@ -262,7 +270,14 @@ class Node:
 
     def _apis(self) -> list[Api]:
         apis = (*BROKER_HANDLERS, *CONTROLLER_HANDLERS)
-        return [self._audited(api) for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
+        served = [api for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
+        if self.settings.controllers:
+            listeners = frozenset(self.settings.controllers)
+            served = [
+                api if api.messages.API_KEY in FOR_CONTROLLERS else not_on(api, listeners)
+                for api in served
+            ]
+        return [self._audited(api) for api in served]
 
     def _audited(self, api: Api) -> Api:
         details = AUDITED.get(api.messages.API_KEY)
@@ -356,6 +371,7 @@ class Node:
             new_session_id=lambda: int.from_bytes(self._randomness(4), "big") >> 1 or 1,
             new_member_id=lambda: str(UUID(bytes=self._randomness(16), version=4)),
             endpoints=settings.endpoints,
+            controllers=settings.controllers,
             image=MetadataImage(cluster_id=self._identity.cluster_id),
             controller=ControllerAtHand(self.controller, settings.node_id),
             flushes=self._flushes,
@@ -369,6 +385,9 @@ class Node:
             )
             for api in self._apis()
         )
+        broker.served_by_controllers = [
+            line for line in broker.served if line[0] in FOR_CONTROLLERS
+        ]
         return broker
 
     def _open_cleaner(self, runner: Runner | None) -> LogCleaner | None:
@@ -401,6 +420,7 @@ class Node:
                     settings.controller_endpoint.listener,
                     settings.controller_endpoint.host,
                     settings.controller_endpoint.port,
+                    settings.protocols.get(settings.controller_endpoint.listener, 0),
                 ),
             ),
             log_dirs=(self._identity.directory_id,),

@@ -75,11 +75,13 @@ class Broker:
         "image",
         "controller",
         "endpoints",
+        "controllers",
         "fetch_max_bytes",
         "durable",
         "flushes",
         "producer_ids",
         "served",
+        "served_by_controllers",
         "described",
         "bytes_out",
         "disk_refusals",
@@ -107,6 +109,7 @@ class Broker:
         controller: ControllerPort,
         flushes: list[Any],
         authorizer: Authorizer | None = None,
+        controllers: Mapping[str, Endpoint] | None = None,
     ) -> None:
         self.node_id = node_id
         self.given = given  # the settings this node was started with, as text
@@ -114,6 +117,7 @@ class Broker:
         self.purgatory = purgatory
         self.partitions = partitions
         self.endpoints = endpoints  # by listener name
+        self.controllers = controllers or {}  # those of controllers
         self.image = image
         self.topics = Topics()
         self.fetch_sessions = FetchSessions(
@@ -125,6 +129,7 @@ class Broker:
         self.producer_ids = ProducerIds(controller)
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
+        self.served_by_controllers: list[tuple[int, int, int]] = []
         # Of this image, by name and operations, as asked for.
         self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
         self.bytes_out = 0

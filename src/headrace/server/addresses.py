@@ -13,6 +13,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from headrace.metadata.config_definitions import BROKER_SETTINGS
 from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
 
@@ -68,7 +69,12 @@ def split_listeners(
     protocols = {name: name for name in SECURITY_PROTOCOLS} | _protocols(
         values["listener.security.protocol.map"]
     )
-    nameless = sorted(everyone.keys() - protocols.keys() - for_controllers)
+    # As in Apache Kafka: with a map of one's own, controllers' listeners must be in it too.
+    text = values["listener.security.protocol.map"]
+    is_default = text == BROKER_SETTINGS["listener.security.protocol.map"].default
+    nameless = sorted(
+        everyone.keys() - protocols.keys() - (for_controllers if is_default else set())
+    )
     if nameless:
         raise BadValue(
             f"The listener {nameless[0]} has no security protocol: add {nameless[0]}:PROTOCOL to "
@@ -110,11 +116,11 @@ def _protocols(text: str) -> dict[str, str]:
 
 
 def advertised_addresses(
-    listeners: tuple[Listener, ...], entries: tuple[str, ...] | None, all_names: set[str]
+    listeners: tuple[Listener, ...], entries: tuple[str, ...] | None
 ) -> dict[str, tuple[str, int]]:
     """What clients of each listener are told; port 0 means the one that was bound."""
     advertised = parse_listeners("advertised.listeners", entries or ())
-    strange = sorted(advertised.keys() - all_names)
+    strange = sorted(advertised.keys() - {found.name for found in listeners})
     if strange:
         raise BadValue(f"advertised.listeners names {', '.join(strange)}, listeners does not.")
     addresses: dict[str, tuple[str, int]] = {}

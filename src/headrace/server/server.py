@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What is left is for the poller, checkpoints and the like.
-SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.5
+SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.55
 SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
 # Only the node's own child uses it; no client is told of it.
@@ -140,14 +140,15 @@ class Server:
 
     def _open_security(self) -> Security | None:
         """None if no listener asks for TLS or a login: then nothing of it is loaded."""
-        if all(listener.protocol == "PLAINTEXT" for listener in self.settings.listeners):
+        everyone = (*self.settings.listeners, *self.settings.controllers)
+        if all(listener.protocol == "PLAINTEXT" for listener in everyone):
             return None
         from headrace.server.security import Security
         from headrace.server.tls import Handshakes
 
         try:
             return Security(
-                self.settings.listeners,
+                everyone,
                 self.settings.given,
                 handshakes=Handshakes(lambda: self.loop.turns),
                 randomness=os.urandom,
@@ -362,7 +363,7 @@ def lock_folder(folder: str) -> FolderLock:
 
 def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
     opened = []
-    for listener in settings.listeners:
+    for listener in (*settings.listeners, *settings.controllers):
         try:
             backlog = settings.values["socket.listen.backlog.size"]
             opened.append(Listener(listener.name, listener.host, listener.port, backlog=backlog))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,13 @@ class CannotStart(Exception):
 class Settings:
     node_id: int
     log_dir: str
-    listeners: tuple[Listener, ...]  # for clients; those of controllers are not opened
+    listeners: tuple[Listener, ...]  # for clients
+    controllers: tuple[Listener, ...]  # for who talks to the controller; may be none
     advertised: dict[str, tuple[str, int]]  # by listener; port 0: the one that was bound
     controller_endpoint: VoterEndpoint
-    values: dict[str, Any]  # every broker setting by Kafka's name, typed
-    given: dict[str, str]  # those that were set, as text
+    # Passwords are among both, so they are not shown.
+    values: dict[str, Any] = field(repr=False)  # every broker setting by Kafka's name, typed
+    given: dict[str, str] = field(repr=False)  # those that were set, as text
     metrics: tuple[str, int] | None = None
 
     def for_node(self, ports: Mapping[str, int]) -> NodeSettings:
@@ -70,22 +72,30 @@ class Settings:
             folder=self.log_dir,
             values=self.values,
             given=self.given,
-            endpoints={
-                name: Endpoint(host, port or ports[name])
-                for name, (host, port) in self.advertised.items()
-            },
-            controller_endpoint=self.controller_endpoint,
+            endpoints=self._endpoints(self.listeners, ports),
+            controller_endpoint=self.controller_endpoint._replace(
+                port=self.controller_endpoint.port
+                or ports.get(self.controller_endpoint.listener, 0)
+            ),
+            controllers=self._endpoints(self.controllers, ports),
             protocols={
-                found.name: SECURITY_PROTOCOLS.index(found.protocol) for found in self.listeners
+                found.name: SECURITY_PROTOCOLS.index(found.protocol)
+                for found in (*self.listeners, *self.controllers)
             },
         )
+
+    def _endpoints(
+        self, listeners: Iterable[Listener], ports: Mapping[str, int]
+    ) -> dict[str, Endpoint]:
+        told = {found.name: self.advertised[found.name] for found in listeners}
+        return {name: Endpoint(host, port or ports[name]) for name, (host, port) in told.items()}
 
 
 @dataclass(slots=True)
 class Given:
     """One setting as somebody wrote it; `where` begins the sentence that complains of it."""
 
-    text: str
+    text: str = field(repr=False)
     where: str
 
 
@@ -177,13 +187,14 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
     _require_cluster_of_one(values)
     clients, controllers = split_listeners(values)
     if not insecure:
-        _require_loopback(clients, texts)
-    names = {listener.name for listener in (*clients, *controllers)}
+        _require_loopback((*clients, *controllers), texts)
+    everyone = (*clients, *controllers)
     return Settings(
         node_id=values["node.id"],
         log_dir=_data_folder(values),
         listeners=clients,
-        advertised=advertised_addresses(clients, values["advertised.listeners"], names),
+        controllers=controllers,
+        advertised=advertised_addresses(everyone, values["advertised.listeners"]),
         controller_endpoint=_controller_endpoint(controllers, values),
         values=values,
         given=texts,
@@ -299,7 +310,7 @@ def _data_folder(values: Mapping[str, Any]) -> str:
 def _controller_endpoint(
     controllers: tuple[Listener, ...], values: Mapping[str, Any]
 ) -> VoterEndpoint:
-    """What the quorum's records say of this node; nobody can connect to it yet."""
+    """What the quorum's records say of this node; opened only if it is in `listeners`."""
     if controllers:
         listener = controllers[0]
         return VoterEndpoint(listener.name, listener.host or "localhost", listener.port)

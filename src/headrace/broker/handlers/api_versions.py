@@ -28,8 +28,10 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:
     if call.version >= 3 and request is not None and not names_itself_properly(request):
         return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+    at_controller = call.session.listener in broker.controllers
+    served = broker.served_by_controllers if at_controller else broker.served
     response = ApiVersionsResponse(
-        ErrorCode.NONE, [ApiVersion(key, low, high) for key, low, high in broker.served]
+        ErrorCode.NONE, [ApiVersion(key, low, high) for key, low, high in served]
     )
     if call.version >= 3:
         add_features(response, broker, call.version)

@@ -1,7 +1,7 @@
 """DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
 
-v1 endpoint type (brokers or controllers; KIP-919). v2 fenced brokers (KIP-1073).
-Not done: the controller has no listener of its own yet.
+v1 endpoint type (brokers or controllers; KIP-919): each kind of listener tells of its own kind.
+v2 fenced brokers (KIP-1073).
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ CONTROLLERS = 2
 
 
 def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
-    if request.endpoint_type != BROKERS:
-        return wrong_endpoint(request.endpoint_type)
-    endpoint = broker.endpoints[call.session.listener]
+    at_controller = broker.controllers.get(call.session.listener)
+    kind = BROKERS if at_controller is None else CONTROLLERS
+    if request.endpoint_type != kind:
+        return wrong_endpoint(request.endpoint_type, kind)
     response = DescribeClusterResponse()
     response.cluster_id = broker.image.cluster_id
     response.controller_id = broker.node_id
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = on_cluster(broker, call)
+    if at_controller is not None:
+        response.endpoint_type = CONTROLLERS
+        response.brokers = [DescribeClusterBroker(broker.node_id, *at_controller)]
+        return response
+    endpoint = broker.endpoints[call.session.listener]
     response.brokers = [
         DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
         for node_id, found in broker.image.brokers.items()
@@ -38,11 +44,12 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
     return response
 
 
-def wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
+def wrong_endpoint(endpoint_type: int, kind: int) -> DescribeClusterResponse:
     response = DescribeClusterResponse()
-    if endpoint_type == CONTROLLERS:
+    if endpoint_type in (BROKERS, CONTROLLERS):
+        here, there = ("broker", "controllers") if kind == BROKERS else ("controller", "brokers")
         response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        response.error_message = "This is a broker's listener; controllers do not answer here."
+        response.error_message = f"This is a {here}'s listener; {there} do not answer here."
     else:
         response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         response.error_message = f"Endpoint type {endpoint_type} is not known."
