@@ -59,8 +59,9 @@ class AppTopics:
         for subscription in subscriptions:
             for given in subscription.topics:
                 if not given.startswith("^") and given not in there:
+                    hidden = ", or this user may not see it" if self._connection.is_secured else ""
                     raise NoSuchTopic(
-                        f"There is no topic {given}, which {subscription.name} handles. "
+                        f"There is no topic {given}, which {subscription.name} handles{hidden}. "
                         f"Create it with `headrace topics create {given}`."
                     )
             for topic in sorted(there):

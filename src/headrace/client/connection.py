@@ -44,6 +44,11 @@ QUIET = "0"
 # Where librdkafka's own log goes for programs: they decide what becomes of it.
 LOG = logging.getLogger("headrace.client.librdkafka")
 
+# Of commands: librdkafka writes fatal errors to standard error whatever its level.
+NOWHERE = logging.getLogger("headrace.client.nowhere")
+NOWHERE.addHandler(logging.NullHandler())
+NOWHERE.propagate = False
+
 # Where a program's clients look if it does not say where.
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
 # And a file with the settings of a secured cluster: certificates, user and password.
@@ -61,7 +66,8 @@ class Connection:
     """Settings for librdkafka, `bootstrap.servers` among them, and how long to wait for answers."""
 
     settings: dict[str, str] = field(
-        default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+        default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP},
+        repr=False,  # passwords are among them
     )
     timeout_s: float = 10.0
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)  # librdkafka's, by name
@@ -70,6 +76,11 @@ class Connection:
     @property
     def bootstrap(self) -> str:
         return self.settings["bootstrap.servers"]
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether it encrypts or logs in; then rights may hide what is there."""
+        return self.settings.get("security.protocol", "plaintext").lower() != "plaintext"
 
     def with_settings(self, **more: str | int | float | bool) -> dict[str, Any]:
         """The settings for one client; what the person set wins over `more` (`_` means `.`)."""
@@ -119,7 +130,8 @@ def _from_environment() -> dict[str, str]:
 def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
     """All settings of one client of a program; librdkafka's log goes to Python's."""
     if at.quiet:
-        return at.with_settings() | {**defaults, **at.settings, **at.callbacks}
+        logged = {} if "debug" in at.settings else {"logger": NOWHERE}
+        return at.with_settings() | {**logged, **defaults, **at.settings, **at.callbacks}
     return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings, **at.callbacks}
 
 
@@ -185,14 +197,10 @@ def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None)
             error = kafka_error(failure)
             if error.code() not in NOBODY_ANSWERS:
                 raise explain(error, at.bootstrap, topic=topic) from failure
-            if _is_secured(at):
+            if at.is_secured:
                 _require_entrance(at)  # librdkafka tries for ever and does not say why
             if left <= PATIENCE_WHEN_REFUSED_S or _all_refuse(at.bootstrap):
                 raise unreachable(at.bootstrap) from failure
-
-
-def _is_secured(at: Connection) -> bool:
-    return at.settings.get("security.protocol", "plaintext").lower() != "plaintext"
 
 
 def _require_entrance(at: Connection) -> None:

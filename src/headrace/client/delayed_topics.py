@@ -126,8 +126,10 @@ class DelayedTopics:
         settings = COMPANION_SETTINGS | {k: own[k] for k in SHARED_SETTINGS if k in own}
         if _make(topics, name, target, settings):
             return
-        topics.change_settings(name, to=settings)  # somebody made it by hand, or by sending to it
         [companion] = topics.describe([name])
+        if any(companion.setting(key, "") != value for key, value in settings.items()):
+            # Somebody made it by hand, or by sending to it. Only that takes the right to alter it.
+            topics.change_settings(name, to=settings)
         has = len(companion.partitions)
         if has > wanted:
             raise ClientError(

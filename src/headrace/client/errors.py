@@ -103,6 +103,14 @@ FENCED = frozenset(
     }
 )
 
+# What a broker says to somebody who lacks a right, and on what.
+NOT_ALLOWED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
+}
+
 NO_LONGER_OURS = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -139,6 +147,8 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
         return ClientError(f"Topic {topic} has no such partition.")
     if code == KafkaError.TOPIC_ALREADY_EXISTS and topic:
         return ClientError(f"Topic {topic} exists already.")
+    if code in NOT_ALLOWED:
+        return ClientError(_not_allowed(error, topic))
     if code in FENCED:
         return Fenced(
             "Another client with the same transactional.id or group.instance.id has taken over: "
@@ -162,6 +172,17 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
     return ClientError(sentence(error.str() or error.name()))
 
 
+def _not_allowed(error: KafkaError, topic: str | None) -> str:
+    what = NOT_ALLOWED[error.code()]
+    if topic and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        what = f"the topic {topic}"
+    said = (error.str() or error.name()).rstrip(".")
+    return (
+        f"This user may not do that with {what}: {said} "
+        "(`headrace acls add` gives rights; the audit of the node names the one that is missing)."
+    )
+
+
 def explain_delivery(error: KafkaError, bootstrap: str, topic: str) -> ClientError:
     """Why a record was not written."""
     said = _delivery_explained(error, bootstrap, topic)
@@ -181,6 +202,11 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
             return DeliveryFailed(
                 f"A record for {topic} was dropped: its transaction was aborted or its producer "
                 "was closed before it was sent."
+            )
+        case KafkaError.CLUSTER_AUTHORIZATION_FAILED:  # an idempotent producer gets no identity
+            return DeliveryFailed(
+                f"This user may not write to the topic {topic}, nor to any other: WRITE on it is "
+                "needed (`headrace acls add` gives rights)."
             )
         case KafkaError.MSG_SIZE_TOO_LARGE:
             return DeliveryFailed(

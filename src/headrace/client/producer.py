@@ -110,7 +110,8 @@ class Producer(Generic[SentKey, SentValue]):
         self.transactional_id = transactional_id or self.connection.settings.get("transactional.id")
         chosen = defaults_for(self.connection.settings, self.transactional_id)
         chosen["partitioner"] = native
-        conf = program_settings(self.connection, chosen)
+        self._fatal: KafkaError | None = None
+        conf = {"error_cb": self._note_error, **program_settings(self.connection, chosen)}
         self._producer = made(lambda: confluent_kafka.Producer(conf))
         self._produce = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
@@ -290,6 +291,9 @@ class Producer(Generic[SentKey, SentValue]):
     def _refused(self, failure: Exception, topic: str, value: Any, key: Any) -> ClientError:
         if isinstance(failure, KafkaException):
             error = kafka_error(failure)
+            if error.code() == KafkaError._FATAL:
+                self._poll(0)  # what it was is told to `_note_error`
+                error = self._fatal or error
             if error.code() == KafkaError._STATE and self.transactional_id:
                 return Misuse("Send inside `with producer.transaction():`, this one is for those.")
             return explain_delivery(error, self.connection.bootstrap, topic)
@@ -321,7 +325,14 @@ class Producer(Generic[SentKey, SentValue]):
         except KafkaException:  # as above
             return self._producer.flush(for_ever_or)
 
+    def _note_error(self, error: KafkaError) -> None:
+        """Of a fatal error every call after it knows only that there was one."""
+        if error.fatal():
+            self._fatal = error
+
     def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
+        if error.code() == KafkaError._FATAL and self._fatal is not None:
+            error = self._fatal
         return explain_delivery(error, self.connection.bootstrap, topic)
 
     def knows_partitions_of(self, topic: str) -> bool:

@@ -19,6 +19,8 @@ GROUP = ResourceType.GROUP
 TOPIC = ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
+LONGEST_NAME_TOLD = 249  # of a topic; others may be as long as a request
+
 REFUSAL_OF = {
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -71,18 +73,27 @@ def rights(owner: Guarded, call: Call, resource_type: ResourceType, name: str) -
     )
 
 
-def refusal(resource_type: ResourceType) -> KafkaError:
+def refusal(
+    resource_type: ResourceType, operation: Operation | None = None, name: str = ""
+) -> KafkaError:
+    """With the right that is missing, where the answer has a place for words."""
     code = REFUSAL_OF[resource_type]
-    return KafkaError(code, code.description)
+    if operation is None:
+        return KafkaError(code, code.description)
+    kind = resource_type.name.lower().replace("_", " ")
+    what = (
+        f"the {kind} {name[:LONGEST_NAME_TOLD]}" if resource_type is not CLUSTER else "the cluster"
+    )
+    return KafkaError(code, f"{operation.name} on {what} is needed and not allowed.")
 
 
 def require(
     owner: Guarded, call: Call, operation: Operation, resource_type: ResourceType, name: str
 ) -> None:
     if not may(owner, call, operation, resource_type, name):
-        raise refusal(resource_type)
+        raise refusal(resource_type, operation, name)
 
 
 def require_on_cluster(owner: Guarded, call: Call, operation: Operation) -> None:
     if not may_on_cluster(owner, call, operation):
-        raise refusal(CLUSTER)
+        raise refusal(CLUSTER, operation)

@@ -21,7 +21,7 @@ from headrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headrace.serving.api import Api, Call, Parked
-from headrace.serving.rights import GROUP, REFUSAL_OF, TRANSACTIONAL_ID, may
+from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, may, refusal
 
 FIRST_VERSION_WITH_MANY = 4
 NO_SUCH_TYPE = "there is no coordinator of this type"
@@ -67,8 +67,8 @@ def denied_keys(broker: Broker, key_type: int, keys: list[str], call: Call) -> s
 
 
 def refuse(key: str, key_type: int) -> Coordinator:
-    code = REFUSAL_OF[RESOURCE_OF[key_type]]
-    return Coordinator(key, -1, "", -1, code, code.description)
+    refused = refusal(RESOURCE_OF[key_type], Operation.DESCRIBE, key)
+    return Coordinator(key, -1, "", -1, refused.code, refused.message)
 
 
 def find(
