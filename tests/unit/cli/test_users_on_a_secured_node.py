@@ -139,6 +139,30 @@ def test_users_come_and_go(headrace: CommandLine, address: str, security: Path) 
     assert "bob" not in headrace("users", "list")
 
 
+def test_who_is_new_may_do_nothing_until_it_is_allowed(
+    headrace: CommandLine, address: str, security: Path, tmp_path: Path
+) -> None:
+    """`--secure` has an authorizer; the first user may do everything and give rights away."""
+    password = headrace.json("users", "add", "erin", "--generate")["password"]
+    settings = read_config_file(security / "admin.conf") | {
+        "bootstrap.servers": address,
+        "sasl.username": "erin",
+        "sasl.password": password,
+    }
+    mine = tmp_path / "erin.conf"
+    mine.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    as_erin = ("--client-config", str(mine))
+    headrace("topics", "create", "letters")
+    assert "letters" not in headrace("topics", "list", *as_erin)
+    for words in (("produce", "letters"), ("users", "list"), ("acls", "list")):
+        said = headrace.failure(*words, *as_erin, stdin="x\n")
+        assert "may not" in said or "not allowed" in said, (words, said)
+    headrace("acls", "add", "-p", "erin", "--producer", "--topic", "letters")
+    headrace("produce", "letters", *as_erin, stdin="dear admin\n")
+    assert headrace("consume", "letters").splitlines() == ["dear admin"]
+    assert "not allowed" in headrace.failure("consume", "letters", *as_erin)
+
+
 def test_what_cannot_be_is_a_sentence(headrace: CommandLine) -> None:
     assert "at least one character" in headrace.failure("users", "add", "dave", stdin="\n")
     assert "no SCRAM mechanism" in headrace.failure(

@@ -3,7 +3,7 @@
 ca.pem              the authority's certificate: clients trust it
 ca-key.pem          its key, to sign more certificates; keep it elsewhere once that is done
 server.pem          the node's key and certificate
-server.properties   the node's settings: SASL_SSL, SCRAM
+server.properties   the node's settings: SASL_SSL, SCRAM, an authorizer
 first-users.json    what is kept of the first user's password: salts and keys
 admin.properties    for the first user's clients, by Java's names: Apache's tools, `headrace`
 admin.conf          the same by librdkafka's names: kcat -F, confluent-kafka
@@ -23,6 +23,12 @@ from pathlib import Path
 
 from headrace.cli.failure import Failure
 from headrace.cli.secured.certificates import Authority
+from headrace.contract import delay_login
+from headrace.metadata.config_definitions.authorizer import (
+    AUTHORIZER_CLASS,
+    STANDARD_AUTHORIZER,
+    SUPER_USERS,
+)
 from headrace.serving.authentication.scram import (
     MECHANISMS,
     USUAL_ITERATIONS,
@@ -58,7 +64,7 @@ class SecurityFolder:
         self._write("ca-key.pem", authority.pem.together())
         self._write("server.pem", server.together())
         self._write("first-users.json", first_user(user, password))
-        self._write("server.properties", self._server_properties(address), secret=False)
+        self._write("server.properties", self._server_properties(address, user), secret=False)
         self._write("admin.properties", self._java_client(address, user, password))
         self._write("admin.conf", self._librdkafka_client(address, user, password))
 
@@ -68,7 +74,9 @@ class SecurityFolder:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
 
-    def _server_properties(self, address: str) -> str:
+    def _server_properties(self, address: str, user: str) -> str:
+        # The node's own delay service writes to every topic that takes delayed messages.
+        trusted = (user, delay_login.USER)
         return lines(
             {
                 "listeners": f"SASL_SSL://{address}",
@@ -79,6 +87,8 @@ class SecurityFolder:
                 "ssl.truststore.location": self.path("ca.pem"),
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS.values()),
                 "headrace.first.users": self.path("first-users.json"),
+                AUTHORIZER_CLASS: STANDARD_AUTHORIZER,
+                SUPER_USERS: ";".join(f"User:{name}" for name in trusted),
             }
         )
 
