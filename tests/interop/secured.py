@@ -12,7 +12,8 @@ from tests.conformance.wire import Connection
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-ADMIN, PASSWORD = "admin", "right"
+# The password is like nothing else, so that one can look for it where it must not be.
+ADMIN, PASSWORD = "admin", "right-p1anted-5ecret"
 
 
 def jaas(users: Iterable[str]) -> str:

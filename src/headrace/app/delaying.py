@@ -7,6 +7,7 @@ folder is a temporary one. With `delay="require"` the app does not start without
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -21,6 +22,7 @@ from headrace.client.connection import Connection
 from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
+from headrace.contract import delay_login
 
 log = logging.getLogger("headrace.app")
 
@@ -97,12 +99,16 @@ class Delaying:
             *("--instance", f"app-{os.getpid()}-{id(self):x}"),
             "--end-with-parent",
         ]
-        for name, value in self._connection.settings.items():
-            if name != "bootstrap.servers":
-                command += ["-X", f"{name}={value}"]
+        settings = dict(self._connection.settings)
+        del settings["bootstrap.servers"]
         # Its standard input is a pipe that nobody writes to: it is closed when we end.
+        # Settings are in its environment: everybody on the machine can read a command line.
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, start_new_session=True, close_fds=True
+            command,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            close_fds=True,
+            env={**os.environ, delay_login.SETTINGS_VARIABLE: json.dumps(settings)},
         )
 
     def _close_pipe(self) -> None:

@@ -2,12 +2,14 @@
 
 The node makes a new password at each start, keeps it in memory, and hands it to its child in the
 environment, which only the same user of the machine can read. The listener for it is on loopback.
+An app that starts the service hands it all of its own client settings the same way.
 """
 
 from __future__ import annotations
 
 USER = "headrace-delay"
 PASSWORD_VARIABLE = "HEADRACE_DELAY_PASSWORD"
+SETTINGS_VARIABLE = "HEADRACE_DELAY_CLIENT"  # JSON: librdkafka's settings, passwords among them
 MECHANISM = "SCRAM-SHA-256"
 
 

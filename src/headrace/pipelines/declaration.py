@@ -57,7 +57,7 @@ class Topic:
     per_batch: int | None = None
     pattern: bool = False
     key: str | None = None
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.pattern:
@@ -139,7 +139,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     event_time: str | None = None
     late: str | None = None
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
@@ -178,10 +178,10 @@ class Jdbc:
     """
 
     name: str = field(kw_only=False)
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     key: str | tuple[str, ...] = ()
     newest: str | None = None
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
 import signal
@@ -127,6 +128,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
     given = parser.parse_args(words)
     password = environment.get(delay_login.PASSWORD_VARIABLE)
     overrides = {} if password is None else delay_login.client_settings(password)
+    overrides |= json.loads(environment.get(delay_login.SETTINGS_VARIABLE, "{}"))
     overrides |= dict(each.split("=", 1) for each in given.settings)
     at = connection(bootstrap=given.bootstrap, overrides=overrides)
     try:

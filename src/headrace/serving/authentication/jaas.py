@@ -9,7 +9,7 @@ one line, which Java could try one after the other, are refused as Kafka refuses
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|([=;])|([^\s=;"]+))""", re.DOTALL)
@@ -22,7 +22,7 @@ class MalformedJaas(ValueError):
 @dataclass(slots=True)
 class LoginModule:
     name: str
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)  # passwords are among them
 
 
 def parse(text: str) -> LoginModule:

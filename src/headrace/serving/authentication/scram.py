@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.environment import Now
 from headrace.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
@@ -55,8 +55,8 @@ class Credential:
     """What is kept of one user's password for one mechanism."""
 
     salt: bytes
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
     iterations: int
 
 
