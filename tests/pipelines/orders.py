@@ -17,8 +17,9 @@ from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.folder import Folder
 
 # It runs for seconds on tables of a few rows: compiling well costs more than it gives.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",

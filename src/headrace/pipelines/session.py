@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.jars import Say, jars, user_cache
-from headrace.pipelines.java import java_home
+from headrace.pipelines.java import quiet_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_SETTINGS = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+# As the root: else Spark tells of the difference at each start.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
@@ -123,7 +126,7 @@ def must_answer(master: str) -> None:
 def _prepared(told: Mapping[str, str], note: Say | None) -> dict[str, str]:
     """Java, Python and jars for a new Spark, beside those that the person names."""
     cache = user_cache()
-    os.environ["JAVA_HOME"] = str(java_home(cache))
+    os.environ["JAVA_HOME"] = str(quiet_home(cache))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = told.get(PYTHON, sys.executable)
     brought = [str(jar) for jar in jars(cache, note)]

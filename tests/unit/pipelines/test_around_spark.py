@@ -52,10 +52,11 @@ def test_a_batch_in_one_line() -> None:
         ],
     }
     assert read(report).line() == (
-        "batch 7  12,000 rows  4,000 rows/s  3,000 ms  3 behind  11 in state (2.3 MB)  2 too late"
+        "batch 7       12,000 rows     4,000 rows/s     3.0 s         3 behind"
+        "  11 in state (2.3 MB)  2 too late"
     )
     assert read({"batchId": 0, "processedRowsPerSecond": "NaN"}).line() == (
-        "batch 0  0 rows  0 rows/s  0 ms  0 behind"
+        "batch 0            0 rows       0.0 rows/s     0.0 s         0 behind"
     )
 
 
@@ -183,8 +184,16 @@ def test_the_doctor_says_what_pipelines_need(
     jars.folder_below(tmp_path).mkdir()
     finding = checkup.check_spark(tmp_path)
     assert finding.state == State.WRONG and "missing" in str(finding.advice)
+
+    def no_java(cache: Path) -> Path:
+        raise PipelineError("Spark needs Java 17 or 21.")
+
+    monkeypatch.setattr(checkup, "java_home", no_java)
     versions["pyspark"] = "4.3.0"
-    assert checkup.check_spark(tmp_path).state == State.WRONG
+    everything = checkup.check_spark(tmp_path)
+    assert everything.state == State.WRONG and everything.found == "PySpark 4.3.0"
+    for missing in ("need PySpark 4.0", "needs Java 17", ".jar is missing"):
+        assert missing in str(everything.advice)
 
     def none(name: str) -> str:
         raise checkup.metadata.PackageNotFoundError(name)

@@ -14,22 +14,27 @@ ABOUT = "spark"
 
 
 def check_spark(cache: Path | None = None) -> Finding:
+    """Says all that is missing at once."""
     cache = jars.user_cache() if cache is None else cache
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         return good(ABOUT, "not installed; only for pipelines: pip install 'headrace[spark]'")
+    found, missing = [f"PySpark {version}"], []
     if not version.startswith("4.0."):
-        return wrong(ABOUT, f"PySpark {version}", "Pipelines need 4.0: pip install pyspark==4.0.*")
+        missing.append("Pipelines need PySpark 4.0: pip install 'pyspark==4.0.*'.")
     try:
-        home = java_home(cache)
+        found.append(f"Java in {java_home(cache)}")
     except PipelineError as failure:
-        return wrong(ABOUT, f"PySpark {version} without a Java that it can use", str(failure))
-    found = f"PySpark {version}, Java in {home}"
-    if not jars.folder_below(cache).exists():
-        return good(ABOUT, f"{found}; the first run of a pipeline brings {len(jars.SHA256)} jars")
+        missing.append(str(failure))
     try:
-        jars.checked(cache)
+        if jars.folder_below(cache).exists():
+            jars.checked(cache)
+            found.append(f"{len(jars.SHA256)} jars as pinned")
+        else:
+            found.append(f"the first run of a pipeline brings {len(jars.SHA256)} jars")
     except PipelineError as failure:
-        return wrong(ABOUT, found, str(failure))
-    return good(ABOUT, f"{found}, {len(jars.SHA256)} jars as pinned")
+        missing.append(str(failure))
+    if missing:
+        return wrong(ABOUT, ", ".join(found), " ".join(missing))
+    return good(ABOUT, ", ".join(found))
