@@ -22,6 +22,7 @@ def test_after_kills_in_mid_batch_the_table_holds_each_record_once(
     sink = SINKS["delta append"]
     with make_node(TARGET, tmp_path / "node") as node:
         killed = rounds(node, sink, tmp_path / "run", ROUNDS, seed=7)
+    assert killed.in_mid_batch  # or this shows nothing
     spark = request.getfixturevalue("spark")
     held = table(spark, tmp_path / "run" / "tables" / "killed")
     assert held == sink.expected(killed.orders)

@@ -41,12 +41,21 @@ def test_tables_hold_each_record_once(
 @pytest.mark.parametrize("name", ["jdbc upsert", "jdbc append"])
 def test_postgresql_holds_each_record_once(name: str, tmp_path: Path, postgres: Postgres) -> None:
     began = time.monotonic()
-    sink = jdbc(f"jdbc:postgresql://{postgres.place}", upserts=name.endswith("upsert"))
-    with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+    with psycopg.connect(f"postgresql://headrace@{postgres.place}", autocommit=True) as database:
         database.execute("DROP TABLE IF EXISTS killed")
-    with make_node(TARGET, tmp_path / "node") as node:
-        killed = rounds(node, sink, tmp_path / "run", ROUNDS, SEED)
-    with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+
+        def commits(_: Path) -> int:
+            try:
+                asked = database.execute("SELECT coalesce(sum(batch + 1), 0) FROM headrace_batches")
+            except psycopg.errors.UndefinedTable:
+                return 0
+            [(count,)] = asked.fetchall()
+            return int(count)
+
+        url = f"jdbc:postgresql://{postgres.place}"
+        sink = jdbc(url, commits, upserts=name.endswith("upsert"))
+        with make_node(TARGET, tmp_path / "node") as node:
+            killed = rounds(node, sink, tmp_path / "run", ROUNDS, SEED)
         held = sorted(database.execute("SELECT id, amount FROM killed").fetchall())
     assert held == sink.expected(killed.orders), f"with SEED={SEED}"
     tell(name, killed, time.monotonic() - began)
@@ -54,8 +63,13 @@ def test_postgresql_holds_each_record_once(name: str, tmp_path: Path, postgres: 
 
 def tell(name: str, killed: Killed, took_s: float) -> None:
     where = "Apache Kafka 4.3.1" if TARGET == "apache" else "Headrace"
+    who = ", ".join(f"{one} {count} times" for one, count in sorted(killed.who.items()))
     write_row(
-        f"pipeline from {where} into {name} (seed {SEED}), killed in mid-batch: driver "
-        f"{killed.driver} times, Spark {killed.spark}, broker {killed.broker}",
-        f"{killed.orders:,} records, each once; {took_s:.0f} s in all",
+        f"pipeline from {where} into {name}, {ROUNDS} rounds of kill -9 (seed {SEED}): {who}; "
+        f"{killed.in_mid_batch} rounds hit a batch under way, {killed.before_checkpoint} of them "
+        "between the table's commit and the checkpoint's",
+        f"{killed.orders:,} records, the table is what plain Python computes; each of "
+        f"{len(killed.broken)} broken records in the dead letters ({killed.letters} letters); "
+        f"after the broker's death a driver ended by itself {killed.gave_up} times; "
+        f"{took_s:.0f} s in all at a load of {os.getloadavg()[1]:.0f}",
     )

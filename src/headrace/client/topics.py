@@ -168,6 +168,15 @@ class Topics:
         offset: int = self._answer(future, topic).offset
         return offset
 
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """By name. A topic that is deleted and made anew gets another id."""
+        if not (names := list(names)):
+            return {}
+        asked = self._admin.describe_topics(
+            TopicCollection(names), request_timeout=self.connection.timeout_s
+        )
+        return {name: _id_text(self._answer(asked[name], name).topic_id) for name in names}
+
     def settings_of(self, name: str) -> dict[str, Setting]:
         entries = self._configs(ConfigResource(ResourceType.TOPIC, name))
         return {

@@ -50,6 +50,11 @@ class Folder:
         path = self.state / "identity.json"
         known = _read(path)
         if known is None:
+            if self.has_begun():  # as another stream it would write its last batch again
+                raise PipelineError(
+                    f"{path} is gone: put it back from a copy, or begin anew by removing "
+                    f"{self.state}."
+                )
             known = {"id": uuid.uuid4().hex, **pipeline.describe()}
             _write(path, known)
         for part, now in pipeline.describe().items():
@@ -68,7 +73,7 @@ class Folder:
         _write(self.state / "progress.json", progress)
 
     def progress(self) -> dict[str, Any] | None:
-        return _read(self.state / "progress.json")
+        return _read(self.state / "progress.json", if_whole=True)
 
     def schema(self) -> str | None:
         """The schema that was inferred once."""
@@ -85,6 +90,18 @@ class Folder:
     def keep_backfill(self, plan: dict[str, Any]) -> None:
         _write(self.state / "backfill.json", plan)
 
+    def has_begun(self) -> bool:
+        """Whether offsets are written down that it would go on at."""
+        begun = self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
+        return begun or self.backfill() is not None
+
+    def topic_ids(self) -> dict[str, str]:
+        """Of the topics that it has read, by name."""
+        return _read(self.state / "topics.json") or {}
+
+    def keep_topic_ids(self, ids: dict[str, str]) -> None:
+        _write(self.state / "topics.json", ids)
+
     # ---- the Spark of the run before
 
     def keep_spark(self, process: int) -> None:
@@ -94,7 +111,7 @@ class Folder:
     def wait_for_old_spark(self, ours: int, within_s: float = OLD_SPARK_WITHIN_S) -> None:
         """Two of them at one checkpoint would write batches twice. Spark ends when its driver does;
         a batch that it is about to commit may still be committed."""
-        process = (_read(self.state / "spark.json") or {}).get("process")
+        process = (_read(self.state / "spark.json", if_whole=True) or {}).get("process")
         deadline = time.monotonic() + within_s
         while isinstance(process, int) and process != ours and _is_spark(process):
             if time.monotonic() > deadline:
@@ -180,13 +197,18 @@ def known(data: Path) -> list[Folder]:
     return [Folder(data, path.parent.name) for path in sorted(data.glob("state/*/identity.json"))]
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, *, if_whole: bool = False) -> dict[str, Any] | None:
+    """None if it is not there; with `if_whole` also if it is damaged, for what is only told."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
-        raise PipelineError(f"{path} is not what was written there: remove it.") from None
+        if if_whole:
+            return None
+        raise PipelineError(
+            f"{path} is damaged: put it back from a copy, or begin anew by removing {path.parent}."
+        ) from None
     return found if isinstance(found, dict) else None
 
 

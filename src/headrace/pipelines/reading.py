@@ -1,9 +1,9 @@
 """From records to rows: JSON or Avro by a schema, and what cannot be a row, with the reason.
 
-Bad is: a null value, a value that is broken or of another shape, a field that is NOT NULL and
-missing, an event time more than a day after the record's own time (it would push the watermark into
-the future, and everything after it would be too late) or before 1970 (it would count or be too
-late, depending on what came before it).
+Bad is: a null value, a value that is broken, not UTF-8, of another shape or more than one, what
+`strict` finds in it, an event time more than a day after the record's own time (it would push the
+watermark into the future, and everything after it would be too late) or before 1970 (it would count
+or be too late, depending on what came before it).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.contract.headers import MESSAGE_ID
+from headrace.pipelines import strict
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.schema import VARIANT, enveloped, from_seen
@@ -24,6 +25,7 @@ WHY = "_headrace_why"
 PARSED = "_headrace_parsed"
 CORRUPT = "_headrace_corrupt"
 AHEAD = "1 day"
+NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
 # Options that say where a stream begins, and how much it takes; a batch says it otherwise.
 STARTING = (
@@ -122,30 +124,37 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
 
     schema = schema_of(topic)
     wanted = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    # NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "allowNonNumericNumbers": "false",
+    }
     text = F.col("value").cast("string")
     found = records.withColumn(PARSED, F.from_json(text, wanted, options))
     field = F.col(PARSED)
     wrong = f"the value is not JSON of the schema {schema.simpleString()}"[:1000]
     reasons = [
+        F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
         # Spark would take the first of a list of objects and drop the others.
-        F.when(text.rlike(r"^\s*\["), F.lit("the value is a list, not an object")),
+        F.when(strict.is_list(text), F.lit("the value is a list, not an object")),
         F.when(field.isNull() | field[CORRUPT].isNotNull(), F.lit(wrong)),
+        F.when(~strict.is_one_value(text), F.lit(MORE)),
     ]
-    reasons += [
-        F.when(field[one.name].isNull(), F.lit(f"the field {one.name} is missing"))
-        for one in schema.fields
-        if not one.nullable
-    ]
-    return found, reasons
+    return found, reasons + strict.reasons(field, schema)
 
 
 def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
     from pyspark.sql import functions as F
 
-    value = F.try_parse_json(F.col("value").cast("string"))
+    text = F.col("value").cast("string")
+    value = F.try_parse_json(text)
     found = records.withColumn(PARSED, F.struct(value.alias("value")))
-    return found, [F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON"))]
+    return found, [
+        F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
+        F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON")),
+        F.when(~strict.is_one_value(text), F.lit(MORE)),
+    ]
 
 
 def _avro(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
@@ -187,6 +196,8 @@ def _time_reasons(found: DataFrame, topic: Topic) -> list[Column]:
     time = F.col(PARSED)[name].cast("timestamp")
     ahead = F.col("timestamp") + F.expr(f"INTERVAL {AHEAD}")
     return [
+        # Windows would leave it out and say nothing.
+        F.when(time.isNull(), F.lit(f"the event time {name} is missing")),
         F.when(time > ahead, F.lit(f"{name} is more than {AHEAD} after the time of the record")),
         F.when(time < F.lit("1970-01-01").cast("timestamp"), F.lit(f"{name} is before 1970")),
     ]

@@ -15,7 +15,7 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.java_names import as_java
 from headrace.client.topics import Topics
 from headrace.pipelines import backfill as backfills
-from headrace.pipelines import bar, reading, session, tables, writing
+from headrace.pipelines import bar, reading, session, tables, topic_ids, writing
 from headrace.pipelines import progress as progress_of
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.explaining import explained
@@ -61,6 +61,7 @@ class Runner:
             identity = folder.identity(self.pipeline)
             self.dead = int((folder.progress() or {}).get("dead", 0))
             self._prepare_topics()
+            topic_ids.check(folder, self.connection, self.topics)
             with self._stopped_by_signals():
                 spark = self._spark_for(folder)
                 try:

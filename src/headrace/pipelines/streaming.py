@@ -9,12 +9,15 @@ own over the same topic, with its own checkpoint. Dead letters are written at le
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines import reading, shape, tables
+from headrace.pipelines.backfill import begun_at
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder, table_place
@@ -24,6 +27,10 @@ from headrace.pipelines.writing import Say
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+# Options that say by time where a stream begins.
+WHEN = ("startingTimestamp", "startingOffsetsByTimestampStrategy")
+BEGUN_WITHIN_S = 120.0
 
 Batch = Callable[["DataFrame", int], None]
 
@@ -50,13 +57,31 @@ class Streaming:
         if self.takes_one_pass(result):
             both = found.writeStream.outputMode("append").foreachBatch(self._guarded(self._both))
             return [self._begin(both, self.folder.checkpoint, once=once)]
-        dead, _ = self._rows()
+        into_sink = self._begin(self._into_sink(result), self.folder.checkpoint, once=once)
+        dead, _ = self._rows(self._same_start(into_sink))
         assert dead is not None
         letters = dead.writeStream.foreachBatch(self._guarded(lambda batch, _: self.bury(batch)))
-        return [
-            self._begin(self._into_sink(result), self.folder.checkpoint, once=once),
-            self._begin(letters, self.folder.dead_checkpoint, once=once),
-        ]
+        return [into_sink, self._begin(letters, self.folder.dead_checkpoint, once=once)]
+
+    def _same_start(self, query: StreamingQuery) -> dict[str, str]:
+        """Each of two queries would find an end of the topic of its own, and a bad record between
+        them would be neither a row nor a dead letter: the second begins where the first did."""
+        known = self.folder.dead_checkpoint.exists()
+        if known or self.options.get("startingOffsets") == "earliest":
+            return self.options
+        deadline = time.monotonic() + BEGUN_WITHIN_S
+        while (began := begun_at(self.folder.checkpoint)) is None and query.isActive:
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"{self.pipeline.source.name} did not say within {BEGUN_WITHIN_S:g} seconds "
+                    "where it ends."
+                )
+            time.sleep(0.05)
+        began = began or begun_at(self.folder.checkpoint)
+        if began is None:  # it has failed, and that will be told
+            return self.options
+        kept = {name: value for name, value in self.options.items() if name not in WHEN}
+        return {**kept, "startingOffsets": json.dumps(began)}
 
     def result(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -80,13 +105,14 @@ class Streaming:
             return False
         return shape.stateful_operator(shape.plan_of(result)) is None
 
-    def _rows(self) -> tuple[DataFrame | None, DataFrame]:
+    def _rows(self, options: dict[str, str] | None = None) -> tuple[DataFrame | None, DataFrame]:
         """Records with what they were parsed to, if they are, and the rows for the function."""
         source = self.pipeline.source
         if isinstance(source, Table):
             place = table_place(self.folder.data, source.name)
             return None, tables.streamed(self.spark, source, place)
-        records = self.spark.readStream.format("kafka").options(**self.options).load()
+        asked = self.options if options is None else options
+        records = self.spark.readStream.format("kafka").options(**asked).load()
         if source.schema is None:
             return None, records
         found = reading.parsed(records, source)
