@@ -39,7 +39,11 @@ ONLY_NAMES_DESPITE_IDS = (10, 11)
 
 
 def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse | Parked:
-    wanted, version, listener = request.topics, call.version, call.session.listener
+    version, listener = call.version, call.session.listener
+    if request.topics:  # named again and again it is looked for once
+        named = {(topic.name, topic.topic_id): topic for topic in request.topics}
+        request.topics = list(named.values())
+    wanted = request.topics
     if wanted and version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted)):
         return refuse(wanted)
     operations = request.include_topic_authorized_operations
