@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +29,7 @@ from headrace.pipelines.folder import Folder
 from headrace.pipelines.loading import load, pipelines_in
 
 if TYPE_CHECKING:
-    from headrace.pipelines.bar import Draw
+    from headrace.cli.pipeline_bar import Bar
 
 app = typer.Typer(
     help="Data pipelines on Spark: run, list, status, stop, reset, new.",
@@ -100,16 +100,16 @@ def run(
         raise Failure("--history runs once anyway: leave --once and --backfill out.")
     if into is not None and history is None:
         raise Failure("--into goes with --history.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster, _bar() as draw:
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster, _bar() as bar:
         try:
             loaded = load(which)
             runner = Runner(
                 pipeline=loaded,
                 connection=cluster,
                 data=data,
-                say=output.note if as_json else output.say,
-                note=output.note,
-                draw=draw,
+                say=_above(bar, output.note if as_json else output.say),
+                note=_above(bar, output.note),
+                draw=None if bar is None else bar.draw,
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
             )
@@ -236,27 +236,17 @@ def _state(folder: Folder) -> dict[str, str | int | None]:
 
 
 @contextmanager
-def _bar() -> Iterator[Draw | None]:
-    """A bar on standard error while Spark is at history, if somebody watches."""
+def _bar() -> Iterator[Bar | None]:
+    """A line on standard error while Spark starts or is at history, if somebody watches."""
     if not sys.stderr.isatty():
         yield None
         return
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    from headrace.cli.pipeline_bar import Bar
 
-    columns = (BarColumn(), MofNCompleteColumn(), "tasks", TimeElapsedColumn())
-    shown = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = shown.add_task("history", total=None)
+    with Bar() as bar:
+        yield bar
 
-    def draw(done: int, whole: int) -> None:
-        if whole:
-            shown.start()
-            shown.update(task, completed=done, total=whole)
-        else:
-            shown.stop()
 
-    try:
-        yield draw
-    finally:
-        shown.stop()
+def _above(bar: Bar | None, write: Callable[[str], None]) -> Callable[[str], None]:
+    return write if bar is None else bar.above(write)

@@ -1,10 +1,15 @@
-"""How far a run over history is: the tasks of Spark's stages under way, looked at aside."""
+"""What a person sees while Spark is at work: the tasks of its stages under way, looked at aside.
+
+Spark does not know beforehand how many stages there will be, so the bar is that of the stages under
+way, and it is said which they are.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,24 +17,47 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.5
 
-# Gets how many tasks are done and how many there are; 0 of 0 when nothing is to be seen any more.
-Draw = Callable[[int, int], None]
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What goes on, and how many tasks are done of how many; 0 if nobody knows."""
+
+    what: str
+    done: int = 0
+    whole: int = 0
+
+
+# Gets what is to be seen now; None when nothing is any more.
+Draw = Callable[[Seen | None], None]
 
 
 @contextmanager
-def shown(spark: SparkSession, draw: Draw | None) -> Iterator[None]:
+def waiting(draw: Draw | None, what: str) -> Iterator[None]:
+    """Something takes a while, and nobody knows how long."""
+    if draw is None:
+        yield
+        return
+    draw(Seen(what))
+    try:
+        yield
+    finally:
+        draw(None)
+
+
+@contextmanager
+def shown(spark: SparkSession, draw: Draw | None, what: str) -> Iterator[None]:
+    """How far Spark is with what is done within."""
     if draw is None:
         yield
         return
     ended = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
+    stages = Stages(what, spark.sparkContext.statusTracker())
 
     def look() -> None:
         while not ended.wait(LOOK_EVERY_S):
-            done, whole = tasks(tracker)
-            if whole:
-                draw(done, whole)
+            draw(stages.look())
 
+    draw(Seen(what))
     watcher = threading.Thread(target=look, name="headrace-bar", daemon=True)
     watcher.start()
     try:
@@ -37,11 +65,26 @@ def shown(spark: SparkSession, draw: Draw | None) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
-        draw(0, 0)
+        draw(None)
 
 
-def tasks(tracker: Any) -> tuple[int, int]:
-    """Done and in all, of the stages that are under way."""
-    infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [info for info in infos if info is not None]
-    return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
+@dataclass(slots=True)
+class Stages:
+    """The stages of one run, as Spark's status tracker tells of them."""
+
+    what: str
+    tracker: Any
+    known: set[int] = field(default_factory=set)
+
+    def look(self) -> Seen:
+        """Tasks of the stages that are under way; between two stages there are none."""
+        active = self.tracker.getActiveStageIds()
+        self.known.update(active)
+        infos = [info for stage in active if (info := self.tracker.getStageInfo(stage)) is not None]
+        if not infos:
+            return Seen(self.what)
+        return Seen(
+            f"{self.what}, stage {len(self.known)}",
+            sum(info.numCompletedTasks for info in infos),
+            sum(info.numTasks for info in infos),
+        )

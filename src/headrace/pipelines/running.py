@@ -34,8 +34,8 @@ LOOK_EVERY_S = 0.3
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """`say` gets a batch's rows on a console sink, `note` what happens, `draw` how far a run over
-    history is."""
+    """`say` gets a batch's rows on a console sink, `note` what happens, `draw` what is under way
+    while there is nothing to tell yet."""
 
     pipeline: Pipeline
     connection: Connection
@@ -160,7 +160,7 @@ class Runner:
             return
         if plan["way"] == backfills.BATCH:
             self.note("backfill: everything up to where the stream begins")
-            with bar.shown(streaming.spark, self.draw):
+            with bar.shown(streaming.spark, self.draw, "backfill"):
                 ends = backfills.completed(plan["ends"], self.topics, 0)
                 backfills.run_batch(streaming, ends)
         else:
@@ -192,19 +192,33 @@ class Runner:
 
     def history(self, span: Span, *, into: str | None = None) -> None:
         """The function over what lies in the source between two moments, as one batch."""
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
         self._prepare_topics()
-        spark = session.start(self.pipeline.name, master=self.master, given=self.spark_settings)
+        spark = self._session()
         writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
-        writer.refuse_repeats(spark)
         try:
-            with bar.shown(spark, self.draw):
-                writer.write(self.pipeline(self._past(spark, span)), None)
+            writer.refuse_repeats(spark)
+            with bar.shown(spark, self.draw, "history"):
+                writer.write(self._made(self._past(spark, span)), None)
         except (PySparkException, Py4JJavaError) as failure:
             raise PipelineError(explained(self.pipeline, str(failure))) from failure
+        except (Py4JNetworkError, ConnectionError) as gone:
+            raise PipelineError(
+                f"Spark ended before the history of {self.pipeline.name} was written."
+            ) from gone
         self.note(f"written to {writer.place}")
+
+    def _made(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        made = self.pipeline(rows)
+        if not isinstance(made, DataFrame):
+            raise PipelineError(
+                f"{self.pipeline.name} returned {type(made).__name__}, not a DataFrame."
+            )
+        return made
 
     def _past(self, spark: SparkSession, span: Span) -> DataFrame:
         source = self.pipeline.source
@@ -264,11 +278,20 @@ class Runner:
 
     def _spark_for(self, folder: Folder) -> SparkSession:
         """One Spark at a time for a checkpoint."""
-        spark = session.start(self.pipeline.name, master=self.master, given=self.spark_settings)
+        spark = self._session()
         process = session.process_of(spark)
         folder.wait_for_old_spark(process)
         folder.keep_spark(process)
         return spark
+
+    def _session(self) -> SparkSession:
+        with bar.waiting(self.draw, f"Spark starts on {self.master}"):
+            return session.start(
+                self.pipeline.name,
+                master=self.master,
+                given=self.spark_settings,
+                note=self.note,
+            )
 
     def _prepare_topics(self) -> None:
         """The source must be there; the topic of dead letters and the sink's are made."""
