@@ -13,8 +13,8 @@ import confluent_kafka
 import pytest
 
 from tests.interop.brokers import TARGET, Node, make_node
+from tests.interop.crowds import is_at_end
 from tests.interop.java_session import JavaSession
-from tests.interop.test_slow_clients import is_at_end
 from tests.interop.topics import create_topic
 
 CONFIGS = "kafka.admin.ConfigCommand"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
-import threading
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,39 +13,69 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.messages import metadata
+from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
-from tests.conformance.wire import Connection, encode_header
-from tests.interop.brokers import TARGET, HeadraceNode, Node, free_port, make_node
-from tests.interop.test_hostile import connect, others_keep_working, raise_open_files
+from tests.conformance.wire import Connection
+from tests.interop.brokers import TARGET, Node, make_node
+from tests.interop.companion import Companion
+from tests.interop.crowds import (
+    Crowd,
+    ThreeDoors,
+    TlsCrowd,
+    ask_and_leave,
+    fail_to_log_in,
+    half_a_handshake,
+    half_a_login,
+    storm,
+    trickle,
+)
+from tests.interop.test_hostile import (
+    others_keep_working,
+    raise_open_files,
+    wait_for_rounds,
+)
 from tests.unit.server.a_secured_server import Certificates
 
-MB = 1 << 20
+OURS = pytest.mark.skipif(TARGET == "apache", reason="a test of ours, with doors of ours")
+NEWCOMERS = 2_000  # that may be at their handshake or login, see docs/guide/security.md
 
 
 @contextlib.contextmanager
 def node_with_topic(target: str, folder: Path, **settings: str) -> Iterator[tuple[Node, Topic]]:
     names = {name.replace("_", "."): value for name, value in settings.items()}
     with make_node(target, folder, names) as node:
-        stage = Stage(node)
-        topic = stage.topic("attacked", partitions=2)
-        stage.drop()
-        yield node, topic
+        yield node, new_topic(node)
 
 
-def test_one_byte_at_a_time(target: str, tmp_path: Path) -> None:
-    """A thousand requests that arrive byte by byte, and are answered in the end."""
-    request = encode_header(18, 0, 1, flexible=False)
-    frame = struct.pack(">i", len(request)) + request
-    with node_with_topic(target, tmp_path) as (node, topic):
-        raise_open_files(3_000)
-        with others_keep_working(node, topic, memory_mb=60), contextlib.ExitStack() as held:
-            slow = [held.enter_context(connect(node)) for _ in range(1_000)]
-            for at in range(len(frame)):
-                for connection in slow:
-                    connection.sendall(frame[at : at + 1])
-                time.sleep(0.1)
-            for connection in slow:
-                assert len(connection.recv(4)) == 4
+@contextlib.contextmanager
+def three_doors(folder: Path) -> Iterator[tuple[ThreeDoors, Topic, Certificates]]:
+    certificates = Certificates(folder)
+    node = ThreeDoors(folder / "node", certificates)
+    with node:
+        yield node, new_topic(node), certificates
+
+
+def new_topic(node: Node) -> Topic:
+    """Its second partition has something to read for who does not read it."""
+    stage = Stage(node)
+    topic = stage.topic("attacked", partitions=2)
+    stage.produce(topic, *[build(R(b"x" * 900_000))] * 5, partition=1)
+    stage.drop()
+    return topic
+
+
+def test_one_byte_a_second(target: str, tmp_path: Path) -> None:
+    """A thousand requests that arrive byte by byte, and are answered in the end.
+
+    It takes longer than the ten seconds of silence that would end them; but they are not silent.
+    """
+    raise_open_files(3_000)
+    with (
+        node_with_topic(target, tmp_path, connections_max_idle_ms="10000") as (node, topic),
+        others_keep_working(node, topic, memory_mb=60),
+        Crowd(node.port, 1_000) as slow,
+    ):
+        trickle(slow, every_s=1.0)
 
 
 def test_half_open_connections_end_by_themselves(target: str, tmp_path: Path) -> None:
@@ -54,128 +83,134 @@ def test_half_open_connections_end_by_themselves(target: str, tmp_path: Path) ->
     with (
         node_with_topic(target, tmp_path, connections_max_idle_ms="2000") as (node, topic),
         others_keep_working(node, topic, memory_mb=40),
-        contextlib.ExitStack() as held,
+        Crowd(node.port, 100) as silent,
+        Crowd(node.port, 100, lambda each: each.sendall(struct.pack(">i", 100)[:3])) as begun,
     ):
-        silent = [held.enter_context(connect(node)) for _ in range(200)]
-        for connection in silent[100:]:
-            connection.sendall(struct.pack(">i", 100)[:3])
-        ended = 0
-        deadline = time.monotonic() + 30
-        while ended < len(silent) and time.monotonic() < deadline:
-            ended = sum(is_at_end(connection) for connection in silent)
-            time.sleep(0.1)
-        assert ended == len(silent)
+        wait_until_gone(200, silent, begun)
 
 
-def is_at_end(connection: socket.socket) -> bool:
-    waiting = select.poll()  # descriptors may be above those that select.select takes
-    waiting.register(connection, select.POLLIN)
-    if not waiting.poll(0):
-        return False
-    try:
-        return connection.recv(1, socket.MSG_PEEK) == b""
-    except ConnectionResetError:
-        return True
+def wait_until_gone(wanted: int, *crowds: Crowd) -> int:
+    deadline = time.monotonic() + 30
+    gone = 0
+    while gone < wanted and time.monotonic() < deadline:
+        time.sleep(0.1)
+        gone = sum(crowd.gone() for crowd in crowds)
+    assert gone >= wanted, f"{gone} of {wanted}"
+    return gone
 
 
-class TwoDoors(HeadraceNode):
-    """One listener in the clear, for the companion, and one with TLS, for who never finishes."""
-
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        super().__init__(folder, settings)
-        self.tls_port = free_port()
-        self.settings["listeners"] = f"PLAINTEXT://{self.bootstrap},SSL://127.0.0.1:{self.tls_port}"
-
-    def command(self) -> list[str]:
-        program, start, data, folder, _, _, *rest = super().command()
-        return [program, start, data, folder, *rest]  # where to listen is among the settings
-
-
-@pytest.mark.skipif(TARGET == "apache", reason="a node of ours with two listeners")
-def test_handshakes_that_never_end(tmp_path: Path) -> None:
+@OURS
+def test_handshakes_and_logins_that_never_end(tmp_path: Path) -> None:
     """Of those who have not shown who they are 2,000 are kept; the oldest has to go."""
     raise_open_files(6_000)
-    certificates = Certificates(tmp_path)
-    hello = bytes.fromhex("1603010200010001fc0303")  # and 500 bytes that never come
-    with TwoDoors(tmp_path / "node", certificates.settings()) as node:
-        stage = Stage(node)
-        topic = stage.topic("attacked", partitions=2)
-        stage.drop()
-        with others_keep_working(node, topic, memory_mb=200), contextlib.ExitStack() as held:
-            halfway = []
-            for number in range(2_500):
-                each = socket.create_connection(("127.0.0.1", node.tls_port), timeout=10)
-                held.enter_context(each)
-                halfway.append(each)
-                if number % 2:
-                    each.sendall(hello)
-            deadline = time.monotonic() + 20
-            gone = 0
-            while gone < 500 and time.monotonic() < deadline:
-                time.sleep(0.1)
-                gone = sum(is_at_end(connection) for connection in halfway)
-            assert 490 <= gone <= 520, gone
-            context = certificates.context()
-            with (
-                socket.create_connection(("127.0.0.1", node.tls_port), timeout=20) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as client,
-            ):
-                assert client.version() == "TLSv1.3", "who goes on is let in"
-
-
-@pytest.mark.skipif(TARGET == "apache", reason="a test of ours; Apache Kafka needs more memory")
-def test_10_000_connections(target: str, tmp_path: Path) -> None:
-    """All are let in, the last one is served, and the companion goes on.
-
-    A node gives half of its descriptors to connections: with a limit of 20,000 that is all of them.
-    """
-    raise_open_files(12_000)
-    limits = {"max_connections_per_ip": "20000", "max_connections": "20000"}
     with (
-        node_with_topic(target, tmp_path, **limits) as (node, topic),
-        others_keep_working(node, topic, memory_mb=200, slowest_s=5.0),
-        contextlib.ExitStack() as held,
+        three_doors(tmp_path) as (node, topic, certificates),
+        others_keep_working(node, topic, memory_mb=250),
+        Crowd(node.tls_port, 1_500, half_a_handshake) as shaking,
+        Crowd(node.sasl_port, 1_000, half_a_login) as logging_in,
     ):
-        for _ in range(9_990):
-            held.enter_context(connect(node))
-        last = Connection(node.port)
-        held.callback(last.close)
-        last.ask(metadata, 12, metadata.MetadataRequest([], False))
+        gone = wait_until_gone(500, shaking, logging_in)
+        assert gone <= 520, gone
+        assert logging_in.gone() < 20, "the oldest go first"
+        context = certificates.context()
+        with (
+            socket.create_connection(("127.0.0.1", node.tls_port), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            assert client.version() == "TLSv1.3", "who goes on is let in"
+
+
+@OURS
+def test_10_000_connections(tmp_path: Path) -> None:
+    """Ten thousand are let in and stay, one more is served, and the companion goes on."""
+    raise_open_files(12_000)
+    with (
+        node_with_topic("headrace", tmp_path) as (node, topic),
+        others_keep_working(node, topic, memory_mb=200, slowest_s=5.0),
+        Crowd(node.port, 10_000) as idle,
+    ):
+        serve_one_more(node)
+        assert idle.gone() == 0
+
+
+def serve_one_more(node: Node) -> None:
+    last = Connection(node.port)
+    last.ask(metadata, 12, metadata.MetadataRequest([], False))
+    last.close()
 
 
 def test_a_storm_of_reconnects(target: str, tmp_path: Path) -> None:
     """Four threads that connect, ask and leave as quickly as they can."""
-    request = encode_header(18, 0, 1, flexible=False)
-    frame = struct.pack(">i", len(request)) + request
-    stop = threading.Event()
-    counted: list[int] = []
-
-    def storm(port: int) -> None:
-        count = 0
-        while not stop.is_set():
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", port), 10) as c,
-            ):
-                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                c.sendall(frame)
-                c.recv(4)
-                count += 1
-        counted.append(count)
-
     with (
         node_with_topic(target, tmp_path) as (node, topic),
         others_keep_working(node, topic, memory_mb=60) as companion,
     ):
-        threads = [threading.Thread(target=storm, args=(node.port,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        begun = len(companion.latencies_s)
-        deadline = time.monotonic() + 30
-        while len(companion.latencies_s) < begun + 300 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        stop.set()
-        for thread in threads:
-            thread.join(20)
-        assert len(companion.latencies_s) >= begun + 300, "the companion stood still"
-    assert sum(counted) > 100
+        with storm(node.port, 4, ask_and_leave) as counts:
+            go_on_for(companion, 300)
+        assert sum(counts) > 100
+
+
+def go_on_for(companion: Companion, rounds: int) -> None:
+    wait_for_rounds(companion, len(companion.latencies_s) + rounds, within_s=60)
+
+
+@OURS
+def test_logins_that_fail_and_come_back(tmp_path: Path) -> None:
+    """Each is held up for a tenth of a second; that costs the others nothing."""
+    with (
+        three_doors(tmp_path) as (node, topic, _),
+        others_keep_working(node, topic, memory_mb=60) as companion,
+    ):
+        with storm(node.sasl_port, 8, fail_to_log_in) as counts:
+            go_on_for(companion, 300)
+        assert sum(counts) > 10
+
+
+@OURS
+def test_readers_that_never_read_under_tls(tmp_path: Path) -> None:
+    """Each asks for 100 MB; what is encrypted for it is a piece at a time."""
+    with (
+        three_doors(tmp_path) as (node, topic, certificates),
+        others_keep_working(node, topic, memory_mb=120, slowest_s=5.0) as companion,
+        TlsCrowd(node.tls_port, 100, certificates.context(), topic) as deaf,
+    ):
+        go_on_for(companion, 200)
+        assert deaf.gone() == 0
+
+
+@OURS
+def test_all_of_them_together(tmp_path: Path) -> None:
+    """Ten thousand connections of five kinds, and two storms, at the same time on one node."""
+    raise_open_files(12_000)
+    with (
+        three_doors(tmp_path) as (node, topic, certificates),
+        others_keep_working(node, topic, memory_mb=500, slowest_s=10.0) as companion,
+    ):
+        calm = rate(companion, 300)
+        with (
+            Crowd(node.port, 7_000) as idle,
+            Crowd(node.tls_port, 1_000, half_a_handshake) as shaking,
+            Crowd(node.sasl_port, 900, half_a_login) as logging_in,
+            TlsCrowd(node.tls_port, 100, certificates.context(), topic) as deaf,
+            Crowd(node.port, 1_000) as slow,
+            storm(node.port, 2, ask_and_leave) as asked,
+            storm(node.sasl_port, 2, fail_to_log_in) as refused,
+        ):
+            before = len(companion.latencies_s)
+            trickle(slow, every_s=1.0)
+            go_on_for(companion, max(1, 300 - (len(companion.latencies_s) - before)))
+            serve_one_more(node)
+            crowds = (idle, shaking, logging_in, deaf, slow)
+            assert sum(len(crowd.connections) for crowd in crowds) == 10_000
+            assert sum(crowd.gone() for crowd in (idle, deaf, slow)) == 0
+            stormy = rate(companion, 300)
+            assert shaking.gone() + logging_in.gone() <= 1_900
+        assert sum(asked) > 100 and sum(refused) > 10
+    sys.stdout.write(f"rounds per second: {calm:.0f} in calm, {stormy:.0f} with all of them\n")
+    assert stormy > calm / 10, "others keep their rate, within what one machine has for all"
+
+
+def rate(companion: Companion, rounds: int) -> float:
+    begun, first = time.monotonic(), len(companion.latencies_s)
+    go_on_for(companion, rounds)
+    return (len(companion.latencies_s) - first) / (time.monotonic() - begun)
