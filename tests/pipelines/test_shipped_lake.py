@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
+from headrace.cli.failure import Failure
+from headrace.cli.main import app
 from headrace.client.connection import Connection
 from headrace.client.topics import Topics
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.shipped import lake_tables
+from headrace.pipelines.shipped import lake_tables, topic_to_lake
 from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
-from tests.pipelines.conftest import MASTER, QUICK
+from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
 
 pytestmark = pytest.mark.timeout(600)
 
 Fill = Callable[[Lake], LakeRunner]
+OF_THE_RECORD = {"_record_key", "_record_partition", "_record_offset", "_record_time"}
 
 
 @pytest.fixture
@@ -42,7 +47,12 @@ def fill(spark: SparkSession, connection: Connection, tmp_path: Path) -> Fill:
     return run
 
 
-def put(connection: Connection, topic: str, *values: Any, keys: list[str] | None = None) -> None:
+Value = dict[str, Any] | list[Any] | bytes | None
+
+
+def put(
+    connection: Connection, topic: str, *values: Value, keys: Sequence[str | None] = ()
+) -> None:
     """JSON of each value; bytes as they are, None as a tombstone."""
     refused: list[Any] = []
     told = {"on_delivery": lambda error, message: refused.append(error) if error else None}
@@ -58,129 +68,166 @@ def rows(table: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in table.select(*names).collect()), key=str)
 
 
-def reasons(connection: Connection, topic: str, count: int) -> list[str]:
-    settings = {"group.id": f"look-{topic}", "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": connection.bootstrap, **settings})
-    consumer.subscribe([topic])
-    found: list[str] = []
-    for _ in range(100):
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            found.append(dict(message.headers() or [])["headrace-dead-message"].decode())
-        if len(found) == count:
-            break
-    consumer.close()
-    return sorted(found)
+def reasons(connection: Connection, lake: Lake, count: int) -> list[str]:
+    letters = read(connection.bootstrap, lake.pipeline().dead_topic, count)
+    return sorted(letter["headrace-dead-message"].decode() for letter in letters)
 
 
+class LakeCommand:
+    """`headrace lake WORDS` in this process, on the Spark that is there."""
+
+    def __init__(self, data: Path) -> None:
+        self.rest = ["--data", str(data), "--master", MASTER]
+        self.rest += [word for pair in QUICK.items() for word in ("--spark", "=".join(pair))]
+
+    def __call__(self, *words: str) -> str:
+        done = CliRunner().invoke(app, ["lake", *words, *self.rest])
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+    def failure(self, *words: str) -> str:
+        done = CliRunner().invoke(app, ["lake", *words, *self.rest])
+        assert isinstance(done.exception, Failure), (done.output, done.exception)
+        return str(done.exception)
+
+
+@pytest.fixture
+def old_versions_may_go_at_once(spark: SparkSession) -> Iterator[None]:
+    """Delta itself wants a week."""
+    name = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(name, "false")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.fixture
+def far_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process; moments are in UTC all the same."""
+    monkeypatch.setenv("TZ", "PST8")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_west", "old_versions_may_go_at_once")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_columns_grow_with_the_values_and_older_versions_stay_readable(
+def test_columns_grow_and_the_past_stays_readable_until_it_is_forgotten(
     form: str, spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
 ) -> None:
     topic = f"grow-{form}"
     Topics(connection).create(topic, partitions=1)
-    lake = Lake(topic=topic, format=form)
-    place = str(tmp_path / "tables" / topic)
-    put(connection, topic, {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+    lake, place = Lake(topic=topic, format=form), str(tmp_path / "tables" / topic)
+    command = LakeCommand(tmp_path)
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 1))
+    one = {"id": 1, "name": "a", "at": {"city": "Rome"}}
+    put(connection, topic, one, {"id": 2, "name": "b"})
     fill(lake)
-    first = lake_tables.versions(spark, place)[-1].version
+    first = lake_tables.versions(spark, place)[-1]
+
     put(
         connection,
         topic,
-        {"id": 3, "name": "c", "first seen": "x", "at": {"city": "Rome"}},
-        {"id": 4, "tags": [{"t": 1}], "at": {"zip": 123}},
-    )
-    fill(lake)
-    put(
-        connection,
-        topic,
+        {"id": 3, "name": "c", "first seen": "x", "at": {"city": "Oslo", "zip": 123}},  # new ones
+        {"id": 4, "tags": [{"t": 1}]},  # the name is gone
         b"{broken",
         [{"id": 98}, {"id": 99}],
-        {"id": "five"},
+        {"id": "five"},  # another type
         None,
-        {"id": 6, "at": {"country": "it"}, "tags": [{"u": 2}]},
+        {"id": 6, "tags": [{"u": 2}]},
     )
     runner = fill(lake)
-
+    forget_last_batch(tmp_path, runner.pipeline.name)  # killed before its checkpoint: once more
+    assert fill(lake).dead == 8  # letters are written at least once, rows once
     table = lake_tables.rows_of(spark, place)
-    assert set(table.columns) == {"id", "name", "first seen", "at", "tags"} | {
-        "_record_key",
-        "_record_partition",
-        "_record_offset",
-        "_record_time",
-    }
-    found = rows(
-        table, "id", "name", "`first seen`", "at.city", "at.zip", "at.country", "_record_offset"
-    )
-    assert found == [
-        (1, "a", None, None, None, None, 0),
+    names = ("id", "name", "`first seen`", "at.city", "at.zip", "tags", "_record_offset")
+    held = [
+        (1, "a", None, "Rome", None, None, 0),
         (2, "b", None, None, None, None, 1),
-        (3, "c", "x", "Rome", None, None, 2),
-        (4, None, None, None, 123, None, 3),
-        (6, None, None, None, None, "it", 8),
+        (3, "c", "x", "Oslo", 123, None, 2),
+        (4, None, None, None, None, [(1, None)], 3),
+        (6, None, None, None, None, [(None, 2)], 8),
     ]
-    assert runner.dead == 4
-    [bad_list, broken, typed, null] = reasons(connection, lake.pipeline().dead_topic, 4)
+    assert set(table.columns) == {"id", "name", "first seen", "at", "tags"} | OF_THE_RECORD
+    assert rows(table, *names) == held
+    [bad_list, broken, typed, null] = reasons(connection, lake, 4)
     assert bad_list == broken == "the value is no JSON object"
     assert null == "the value is null"
     assert "is not JSON of the schema" in typed
 
-    before = lake_tables.rows_of(spark, place, version=first)
+    # The past, by its version and by the moment that the list of versions says.
+    before = lake_tables.rows_of(spark, place, version=first.version)
     assert rows(before, "id", "name") == [(1, "a"), (2, "b")]
-    assert "at" not in before.columns
+    assert set(before.columns) == {"id", "name", "at"} | OF_THE_RECORD
+    listed = {row["version"]: row["time"] for row in command.json("versions", topic)}
+    [shown, _] = command.json("show", topic, "--at", listed[first.version], "--order", "id")
+    assert (shown["id"], shown["at"], shown["_record_offset"]) == (1, {"city": "Rome"}, 0)
+    assert shown["_record_time"] > began.replace("T", " ").rstrip("Z")
+    assert len(command.json("show", topic, "--at", "2999-01-01T00:00:00Z")) == 5
+    assert "its first version is of 20" in command.failure("show", topic, "--at", "2020-01-01")
+    assert "is no moment" in command.failure("show", topic, "--at", "yesterday")
 
-    compacted = lake_tables.compact(spark, place)
-    assert compacted.files_before >= 3
-    assert compacted.files_after == 1
-    names = ("id", "name", "`first seen`", "at.city", "at.zip", "at.country", "_record_offset")
-    assert rows(lake_tables.rows_of(spark, place), *names) == found
-    assert rows(lake_tables.rows_of(spark, place, version=first), "id") == [(1,), (2,)]
+    # Few files in place of many, then only those of the last version.
+    done = command.json("compact", topic)
+    assert done["files_before"] >= 2
+    assert done["files_after"] == 1
+    assert rows(lake_tables.rows_of(spark, place), *names) == held
+    assert rows(lake_tables.rows_of(spark, place, version=first.version), "id") == [(1,), (2,)]
+    removed = lake_tables.forget(spark, place, hours=0)
+    assert removed is not None and removed >= 2
+    assert rows(lake_tables.rows_of(spark, place), *names) == held
+    with pytest.raises(PipelineError), lake_tables.explained():
+        lake_tables.rows_of(spark, place, version=first.version).collect()
+
+    if (
+        form == "iceberg"
+    ):  # its memory of the last batch, which Delta keeps elsewhere, outlives that
+        forget_last_batch(tmp_path, runner.pipeline.name)
+        fill(lake)
+        assert rows(lake_tables.rows_of(spark, place), *names) == held
 
 
-def test_a_compacted_topic_becomes_a_table_of_its_last_values(
+def test_the_last_value_of_each_key(
     spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
 ) -> None:
-    topic = "compacted"
-    Topics(connection).create(topic, partitions=2, settings={"cleanup.policy": "compact"})
-    lake = Lake(topic=topic, upsert=True, per_batch=7)
+    topic = "last-values"
+    Topics(connection).create(topic, partitions=2)
+    lake = Lake(topic=topic, upsert=True, per_batch=9)
     expected: dict[str, dict[str, Any]] = {}
-    for round_ in range(3):
-        keys, values = [], []
+    for round_ in range(2):
+        keys: list[str | None] = [None] if round_ else []
+        values: list[Value] = [{"n": -1}] if round_ else []  # a record without a key
         for n in range(12):
             key = f"k{(n * (round_ + 2)) % 9}"
-            value = None if (n + round_) % 4 == 0 else {"n": n, "round": round_}
-            if value is not None and round_ == 2:
-                value["new"] = "yes"
+            value = None if (n + round_) % 4 == 0 else {"n": n, "at": {"round": round_}}
+            if value is not None and round_ == 1:
+                value |= {"new": "yes"}
             keys.append(key)
             values.append(value)
-            if value is None:
-                expected.pop(key, None)
-            else:
+            expected.pop(key, None)
+            if value is not None:
                 expected[key] = value
         put(connection, topic, *values, keys=keys)
-        fill(lake)
-    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
+        runner = fill(lake)
+    forget_last_batch(tmp_path, runner.pipeline.name)
+    runner = fill(lake)
+    place = str(tmp_path / "tables" / topic)
     found = {
-        bytes(row._record_key).decode(): {
-            name: row[name] for name in ("n", "round", "new") if row[name] is not None
+        bytes(row["_record_key"]).decode(): {
+            name: value for name, value in row.asDict(True).items() if name not in OF_THE_RECORD
         }
-        for row in table.collect()
+        for row in lake_tables.rows_of(spark, place).collect()
     }
-    assert found == expected
-
-
-def test_a_record_without_a_key_replaces_nothing(
-    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
-) -> None:
-    topic = "keyless"  # on a compacted topic the broker refuses them
-    Topics(connection).create(topic, partitions=1)
-    lake = Lake(topic=topic, upsert=True)
-    put(connection, topic, {"n": 1})
-    put(connection, topic, {"n": 2}, keys=["k"])
-    assert fill(lake).dead == 1
-    assert reasons(connection, lake.pipeline().dead_topic, 1) == ["the key is null"]
-    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
-    assert rows(table, "n") == [(2,)]
+    assert {k: {n: v for n, v in row.items() if v is not None} for k, row in found.items()} == (
+        expected
+    )
+    assert reasons(connection, lake, 1) == ["the key is null"]
+    # Before the second round: what it deleted was there, what it added was not.
+    old = lake_tables.versions(spark, place)[1].version
+    assert "new" not in lake_tables.rows_of(spark, place, version=old).columns
 
 
 def test_types_can_be_pinned_before_the_first_value_comes(
@@ -188,33 +235,71 @@ def test_types_can_be_pinned_before_the_first_value_comes(
 ) -> None:
     topic = "pinned"
     Topics(connection).create(topic, partitions=1)
-    lake = Lake(topic=topic, schema="amount DOUBLE, at TIMESTAMP")
-    put(connection, topic, {"amount": 1}, {}, {"Amount": 2, "_record_offset": 7, "_file": 1})
-    fill(lake)
-    put(connection, topic, {"amount": 12.5, "at": "2026-01-01T00:00:00Z"})
-    runner = fill(lake)
-    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
-    assert runner.dead == 0
+    # An address of a table, as one in an object store would be.
+    place = (tmp_path / "elsewhere").as_uri()
+    lake = Lake(topic=topic, table=place, schema="amount DOUBLE, at TIMESTAMP")
+    odd = {"Amount": 2, "_record_offset": 7, "_file": 1}
+    put(connection, topic, {"amount": 1}, {}, odd, {"amount": 12.5, "at": "2026-01-01T00:00:00Z"})
+    assert fill(lake).dead == 0
+    table = lake_tables.rows_of(spark, place)
     assert dict(table.dtypes)["at"] == "timestamp"
     assert rows(table, "amount", "_record_offset") == [(1.0, 0), (12.5, 3), (None, 1), (None, 2)]
+    put(connection, topic, {"amount": 3})
+    with pytest.raises(PipelineError, match="amount is double, not string: fill another one"):
+        fill(Lake(topic=topic, table=place, schema="amount STRING"))
 
 
-def test_avro_values(
+def avro(*fields: tuple[str, Any]) -> str:
+    named = [{"name": name, "type": kind, "default": None} for name, kind in fields[1:]]
+    first = {"name": fields[0][0], "type": fields[0][1]}
+    return json.dumps({"type": "record", "name": "One", "fields": [first, *named]})
+
+
+def text(value: str) -> bytes:
+    """As Avro writes it where it may be null."""
+    return b"\x02" + bytes([2 * len(value)]) + value.encode()
+
+
+def test_avro_values_whose_schema_changes(
     spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
 ) -> None:
-    topic = "avro-lake"
+    topic, optional = "avro-lake", ["null", "string"]
     Topics(connection).create(topic, partitions=1)
-    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
-    schema = {"type": "record", "name": "One", "fields": fields}
-    put(connection, topic, b"\x02\x06abc", b"\x04\x02x")
-    fill(Lake(topic=topic, values="avro", schema=json.dumps(schema)))
-    grown = {"name": "more", "type": ["null", "string"], "default": None}
-    wider = json.dumps(schema | {"fields": [*fields, grown]})
-    put(connection, topic, b"\x06\x02y\x02\x04hi", b"\xff")
-    runner = fill(Lake(topic=topic, values="avro", schema=wider))
-    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
-    assert rows(table, "id", "name", "more") == [(1, "abc", None), (2, "x", None), (3, "y", "hi")]
+
+    def lake(*fields: tuple[str, Any]) -> Lake:
+        return Lake(topic=topic, values="avro", schema=avro(*fields), upsert=True)
+
+    put(connection, topic, b"\x02" + text("abc"), b"\x04" + text("x"), keys=["a", "b"])
+    fill(lake(("id", "long"), ("name", optional)))
+    put(connection, topic, b"\x06" + text("hi"), b"\xff", None, keys=["a", "c", "b"])
+    runner = fill(lake(("id", "long"), ("more", optional)))
+    place = str(tmp_path / "tables" / topic)
+    assert rows(lake_tables.rows_of(spark, place), "id", "name", "more") == [(3, None, "hi")]
     assert runner.dead == 1
+    assert reasons(connection, lake(("id", "long")), 1) == ["the value is not Avro of the schema"]
+    old = lake_tables.versions(spark, place)[1].version
+    assert rows(lake_tables.rows_of(spark, place, version=old), "id", "name") == [
+        (1, "abc"),
+        (2, "x"),
+    ]
+    put(connection, topic, b"\x02x", keys=["a"])
+    with pytest.raises(PipelineError, match="id is bigint, not string: fill another one"):
+        fill(lake(("id", "string")))
+
+
+def test_iceberg_widens_a_number_of_avro(
+    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+) -> None:
+    topic = "avro-iceberg"
+    Topics(connection).create(topic, partitions=1)
+    put(connection, topic, b"\x02")
+    fill(Lake(topic=topic, values="avro", schema=avro(("id", "int")), format="iceberg"))
+    put(connection, topic, b"\x04\x02\x06abc")
+    wider = avro(("id", "long"), ("name", ["null", "string"]))
+    fill(Lake(topic=topic, values="avro", schema=wider, format="iceberg"))
+    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
+    assert dict(table.dtypes)["id"] == "bigint"
+    assert rows(table, "id", "name") == [(1, None), (2, "abc")]
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -222,7 +307,26 @@ def test_what_cannot_be_is_refused() -> None:
         Lake(topic="t", format="iceberg", upsert=True)
     with pytest.raises(PipelineError, match="one of delta, iceberg"):
         Lake(topic="t", format="parquet")
+    with pytest.raises(PipelineError, match="one of json, avro, confluent-avro"):
+        Lake(topic="t", values="xml")
     with pytest.raises(PipelineError, match="need their Avro schema"):
         Lake(topic="t", values="avro")
     with pytest.raises(PipelineError, match="no Delta or Iceberg table"):
-        lake_tables.format_of("/nowhere")
+        lake_tables.must_be_there("/nowhere")
+
+
+def test_a_table_does_not_grow_without_end(
+    spark: SparkSession,
+    connection: Connection,
+    fill: Fill,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_to_lake, "MOST_FIELDS", 5)
+    topic = "wide"
+    Topics(connection).create(topic, partitions=1)
+    put(connection, topic, {"id": 1, "prices": {f"shop {n}": n for n in range(9)}})
+    fill(Lake(topic=topic, schema="id LONG"))
+    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
+    assert set(table.columns) == {"id"} | OF_THE_RECORD
+    assert rows(table, "id") == [(1,)]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +29,10 @@ from headrace.pipelines.failure import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.pipelines.bar import Draw
+
 app = typer.Typer(
-    help="Topics as lake tables: fill, compact, versions, show.",
+    help="Topics as lake tables: fill, compact, versions, show; made-up customers to try it.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,
@@ -75,6 +82,10 @@ def fill(
         bool, typer.Option("--once", help="Do everything that is there now, then stop.")
     ] = False,
     per_batch: Annotated[int | None, typer.Option(min=1, help="Records in one batch.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics here while it runs."),
+    ] = None,
     master: Master = "local[*]",
     spark: Settings = [],
     data: Data = HERE,
@@ -85,6 +96,7 @@ def fill(
     timeout: Timeout = 10.0,
 ) -> None:
     """Write a topic into a table until interrupted; its columns grow with the values."""
+    from headrace.pipelines.metrics import served
     from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
 
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
@@ -105,15 +117,58 @@ def fill(
                 data=data,
                 say=output.say,
                 note=output.note,
+                draw=_draw(),
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
             )
-            runner.stream(once=once)
+            with served(folders.Folder(data, runner.pipeline.name), window):
+                runner.stream(once=once)
         except PipelineError as failure:
             raise Failure(str(failure)) from failure
     if as_json:
         folder = folders.Folder(data, runner.pipeline.name)
         output.answer_json({"name": folder.name, **(folder.progress() or {})})
+
+
+@app.command()
+def generate(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    records: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 1000,
+    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Of so many.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed, the same records.")] = 1,
+    bad: Annotated[
+        float, typer.Option(min=0, max=100, help="Percent of records that are no JSON.")
+    ] = 0.0,
+    partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is missing.")] = 3,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Write made-up customers into a compacted topic: changed, deleted, with ever more fields."""
+    from headrace.client.producer import Producer
+    from headrace.client.topics import Topics
+    from headrace.pipelines.shipped.customers import generate as made_up
+
+    deletes = 0
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        topics = Topics(cluster)
+        if topic not in topics.cluster.topics:
+            topics.create(topic, partitions=partitions, settings={"cleanup.policy": "compact"})
+            output.note(f"Made the topic {topic}, compacted.")
+        with Producer[bytes, bytes](cluster) as producer:
+            for key, value in made_up(
+                records=records, customers=customers, seed=seed, bad_percent=bad
+            ):
+                producer.send_one_way(topic, value, key=key)
+                deletes += value is None
+        if producer.one_way_failures:
+            raise Failure(f"{producer.one_way_failures:,} records were not written.")
+    if as_json:
+        output.answer_json({"records": records, "deletes": deletes})
+    else:
+        output.say(f"{records:,} to {topic}, {deletes:,} of them deletes")
 
 
 @app.command()
@@ -133,20 +188,15 @@ def compact(
     """Write few large files in place of many small ones."""
     from headrace.pipelines.shipped import lake_tables
 
-    place = folders.table_place(data, table)
-    try:
-        lake_tables.format_of(place)
-        session = _spark(master, spark)
-        with lake_tables.explained():
-            done = lake_tables.compact(session, place)
-            if forget is not None:
-                lake_tables.forget(session, place, hours=forget)
-    except PipelineError as failure:
-        raise Failure(str(failure)) from failure
+    with _table(table, data, master, spark) as (session, place):
+        done = lake_tables.compact(session, place)
+        if forget is not None:
+            done.removed = lake_tables.forget(session, place, hours=forget)
     if as_json:
         output.answer_json(done)
-    else:
-        output.say(f"{table}: {done.files_before:,} files before, {done.files_after:,} now")
+        return
+    removed = "" if done.removed is None else f", {done.removed:,} old ones removed"
+    output.say(f"{table}: {done.files_before:,} files before, {done.files_after:,} now{removed}")
 
 
 @app.command()
@@ -157,17 +207,11 @@ def versions(
     data: Data = HERE,
     as_json: Json = False,
 ) -> None:
-    """List the states of a table that can be read."""
+    """List the states that a table has had."""
     from headrace.pipelines.shipped import lake_tables
 
-    place = folders.table_place(data, table)
-    try:
-        lake_tables.format_of(place)
-        session = _spark(master, spark)
-        with lake_tables.explained():
-            found = lake_tables.versions(session, place)
-    except PipelineError as failure:
-        raise Failure(str(failure)) from failure
+    with _table(table, data, master, spark) as (session, place):
+        found = lake_tables.versions(session, place)
     if as_json:
         output.answer_json(found)
     else:
@@ -180,7 +224,7 @@ def show(
     table: TableName,
     version: Annotated[int | None, typer.Option(help="As it was at this version.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As it was at this moment.")
+        str | None, typer.Option(metavar="TIME", help="As it was at this moment, in UTC.")
     ] = None,
     order: Annotated[str | None, typer.Option(metavar="COLUMN,...", help="Sort by them.")] = None,
     rows: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
@@ -194,36 +238,58 @@ def show(
 
     if version is not None and at is not None:
         raise Failure("Give --version or --at, not both.")
-    place = folders.table_place(data, table)
-    try:
-        lake_tables.format_of(place)
-        session = _spark(master, spark)
-        with lake_tables.explained():
-            found = lake_tables.rows_of(session, place, version=version, at=at)
-            if order is not None:
-                found = found.orderBy(*order.split(","))
-            names = found.columns
-            texts = [[_shown(cell) for cell in row] for row in found.limit(rows).collect()]
-    except PipelineError as failure:
-        raise Failure(str(failure)) from failure
+    with _table(table, data, master, spark) as (session, place):
+        found = lake_tables.rows_of(session, place, version=version, at=at)
+        if order is not None:
+            found = found.orderBy(*order.split(","))
+        shown, nested = lake_tables.for_people(found.limit(rows))
+        names, cells = shown.columns, [list(row) for row in shown.collect()]
     if as_json:
-        output.answer_json([dict(zip(names, row, strict=True)) for row in texts])
+        output.answer_json([_document(names, row, nested) for row in cells])
     else:
-        output.table(names, texts)
+        output.table(names, [[_text_of(cell) for cell in row] for row in cells])
 
 
-def _shown(cell: Any) -> str | int | None:
+def _document(names: list[str], row: list[Any], nested: set[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, cell in zip(names, row, strict=True):
+        if name in nested and cell is not None:
+            found[name] = json.loads(cell)
+        elif isinstance(cell, bool) or (isinstance(cell, float) and math.isfinite(cell)):
+            found[name] = cell
+        else:
+            found[name] = _text_of(cell)
+    return found
+
+
+def _text_of(cell: Any) -> str | int | None:
     if cell is None or (isinstance(cell, int) and not isinstance(cell, bool)):
         return cell
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
     if isinstance(cell, bytes | bytearray):
         return bytes(cell).decode("utf-8", "backslashreplace")
     return str(cell)
 
 
-def _spark(master: str, given: list[str]) -> SparkSession:
-    from headrace.pipelines import session
+@contextmanager
+def _table(
+    name: str, data: Path, master: str, given: list[str]
+) -> Iterator[tuple[SparkSession, str]]:
+    """A Spark, and where the table is; what goes wrong is said in one sentence."""
+    from headrace.pipelines import bar, session
+    from headrace.pipelines.shipped import lake_tables
 
-    return session.start("lake", master=master, given=key_values(given, option="--spark"))
+    place = folders.table_place(data, name)
+    try:
+        lake_tables.must_be_there(place)
+        with bar.waiting(_draw(), f"Spark starts on {master}"):
+            settings = key_values(given, option="--spark")
+            spark = session.start("lake", master=master, given=settings, note=output.note)
+        with lake_tables.explained():
+            yield spark, place
+    except PipelineError as failure:
+        raise Failure(str(failure)) from failure
 
 
 def _text(given: str | None) -> str | None:
@@ -234,3 +300,12 @@ def _text(given: str | None) -> str | None:
         return Path(given[1:]).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as failure:
         raise Failure(f"Cannot read {given[1:]}: {failure}.") from None
+
+
+def _draw() -> Draw | None:
+    """On standard error, if somebody watches."""
+    if not sys.stderr.isatty():
+        return None
+    from headrace.cli.pipeline_bar import Bar
+
+    return Bar().draw

@@ -147,6 +147,8 @@ def list_(
         return
     columns = ["name", "source", "sink", "kind", *(["process", "batch"] if file is None else [])]
     output.table(columns, [[row.get(column) for column in columns] for row in rows])
+    if file is None:
+        output.note("And any topic as a lake table: headrace lake fill TOPIC.")
 
 
 @app.command()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 VIEW = "headrace_batch"
 # In the summaries of Iceberg's snapshots.
 STREAM, BATCH = "headrace-stream", "headrace-batch"
+# Before a stream in a property of an Iceberg table: its last batch, when its snapshots are expired.
+LAST_BATCH = "headrace.last-batch."
 
 Say = Callable[[str], None]
 # A stream's id and a batch's number: the same again writes nothing.
@@ -73,12 +75,16 @@ def append_to_iceberg(rows: DataFrame, table: Table, place: str, once: Once | No
 
 
 def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
-    """The last batch of a stream that the table's snapshots tell of; -1 for none."""
+    """The last batch of a stream that the table tells of, in its snapshots or, where those have
+    been expired by us, in its properties; -1 for none."""
     from pyspark.sql import functions as F
 
     ours = spark.table(f"{name}.snapshots").where(F.col("summary")[STREAM] == stream)
     [(last,)] = ours.agg(F.max(F.col("summary")[BATCH].cast("long"))).collect()
-    return -1 if last is None else int(last)
+    if last is not None:
+        return int(last)
+    kept = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+    return int(kept.get(LAST_BATCH + stream, -1))
 
 
 def upsert(rows: DataFrame, table: Table, place: str) -> None:
