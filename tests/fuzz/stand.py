@@ -163,6 +163,15 @@ class Stand:
         ends = sum(leader.log.end_offset for topic in topics for leader in topic.leaders)
         return self.node.controller.image.offset, ends
 
+    def rest(self) -> None:
+        """Until time alone changes nothing any more: members, transactions, offsets expire."""
+        before = None
+        while before != self.marks():
+            before = self.marks()
+            self.pass_time(LONGEST_LEAP_MS)
+            self.node.broker.coordinators_tick()
+            self.settle()
+
     # As the loop does
 
     def feed(self, session: Session, stream: bytearray) -> tuple[Tally, bytes]:

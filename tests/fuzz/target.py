@@ -146,6 +146,8 @@ class Target:
         stand = scene.stand
         session = Session("127.0.0.1", "PLAINTEXT")
         variant.begin(session)
+        if not variant.may_change(session):
+            stand.rest()
         marks = stand.marks()
         try:
             if variant.is_login:
