@@ -1,4 +1,7 @@
-"""The guide's list of rights for a pipeline is enough: it is run as it stands, on Spark."""
+"""The guide's list of rights for a pipeline is enough: it is run as it stands, on Spark.
+
+What the connection knows of certificates and logins reaches Spark too.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Producer
 from headrace.client.topics import Topics
-from tests.interop.secured import PASSWORD, secured_node
+from headrace.pipelines import Topic, pipeline
+from headrace.pipelines.shipped import lake_tables
+from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from tests.interop.secured import secured_node
+from tests.pipelines.conftest import Run
 from tests.pipelines.orders import MASTER, QUICK
 from tests.services.test_least_privilege import USERS, Guarded
 
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SOURCE = f"""
-from headrace.pipelines import Topic, pipeline
-
-LOGIN = {{
-    "kafka.security.protocol": "SASL_PLAINTEXT",
-    "kafka.sasl.mechanism": "PLAIN",
-    "kafka.sasl.jaas.config": '{MODULE} required username="pipeline" password="{PASSWORD}";',
-}}
+pytestmark = pytest.mark.timeout(400)
 
 
-@pipeline(
-    source=Topic("orders", schema="id LONG NOT NULL", options=LOGIN),
-    sink=Topic("sums", options=LOGIN),
-    name="sums",
-)
-def sums(orders):
-    return orders
-"""
-
-
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Guarded]:
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     settings = {"headrace.delay.service": "off", "headrace.audit": "log"}
-    with secured_node("headrace", tmp_path / "node", USERS, **settings) as node:
-        yield Guarded(node, tmp_path)
+    folder = tmp_path_factory.mktemp("guarded")
+    with secured_node("headrace", folder / "node", USERS, **settings) as node:
+        yield Guarded(node, folder)
 
 
-@pytest.mark.timeout(400)
-def test_a_pipeline(guarded: Guarded, tmp_path: Path) -> None:
+def test_a_pipeline_and_a_lake(guarded: Guarded, spark: SparkSession, tmp_path: Path) -> None:
     for name in ("orders", "sums"):
         Topics(guarded.admin).create(name, partitions=1)
     guarded.allow("A pipeline")
@@ -51,11 +41,29 @@ def test_a_pipeline(guarded: Guarded, tmp_path: Path) -> None:
         for number in range(3):
             shop.send("orders", json.dumps({"id": number}))
         shop.send("orders", "not what the schema says")
-    source = tmp_path / "sums_pipeline.py"
-    source.write_text(SOURCE)
-    where = ["--once", "--data", str(tmp_path / "lake"), "--master", MASTER]
-    where += [word for key, value in QUICK.items() for word in ("--spark", f"{key}={value}")]
-    guarded.run("pipeline", "pipeline", "run", f"{source}:sums", *where, within_s=300)
+
+    @pipeline(source=Topic("orders", schema="id LONG NOT NULL"), sink=Topic("sums"))
+    def sums(orders: DataFrame) -> DataFrame:
+        return orders
+
+    known = guarded.as_user("pipeline")
+    Run(known, tmp_path)(sums).stream(once=True)
     assert len(guarded.values("sums", 3)) == 3
     assert guarded.values("orders.pipeline.sums.dead", 1) == [b"not what the schema says"]
+
+    lake = Lake(topic="orders")
+    LakeRunner(
+        lake=lake,
+        pipeline=lake.pipeline(),
+        connection=known,
+        data=tmp_path,
+        say=lambda line: None,
+        note=lambda line: None,
+        master=MASTER,
+        spark_settings=QUICK,
+    ).stream(once=True)
+    table = lake_tables.rows_of(spark, str(tmp_path / "tables" / "orders"))
+    assert sorted(row["id"] for row in table.select("id").collect()) == [0, 1, 2]
+    letters = guarded.values("orders.pipeline.orders-to-lake.dead", 1)
+    assert letters == [b"not what the schema says"]
     assert guarded.denied() == []
