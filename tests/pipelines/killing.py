@@ -30,7 +30,7 @@ from tests.pipelines.orders import BEGAN_MS, HOUR_MS, SCHEMA, new_topic, order
 
 NAME = "killed"
 DEAD = f"{NAME}.pipeline.{NAME}.dead"
-PER_ROUND = 160
+PER_ROUND = 80
 PER_BATCH = 40
 KINDS = 50
 BROKEN = b"{broken"
@@ -68,11 +68,11 @@ class Sink:
     commits: Callable[[Path], int]
     upserts: bool = False
 
-    def program(self) -> str:
+    def program(self, per_batch: int = PER_BATCH) -> str:
         return f"""
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 
-SOURCE = Topic({NAME!r}, schema={SCHEMA!r}, per_batch={PER_BATCH})
+SOURCE = Topic({NAME!r}, schema={SCHEMA!r}, per_batch={per_batch})
 
 @pipeline(source=SOURCE, sink={self.code})
 def {NAME}(rows):
@@ -279,6 +279,8 @@ class Rounds:
             code = process.wait(START_WITHIN_S)
             assert code == 0 or (self.may_give_up and code == 1), self.driver.said()
             self.driver.process = None
+        # What is left in one batch: the rounds are over.
+        (self.driver.at / "program.py").write_text(self.sink.program(per_batch=1_000_000))
         self.driver.once()
         self.killed.broken = self.sender.broken
 

@@ -34,6 +34,7 @@ DAMAGED = (
     "unexpected end-of-input",
     "no content to map due to end-of-input",
     "next on empty iterator",
+    'expected e.g. {"topica"',  # offsets
 )
 OTHER_STATE = (
     "schema_not_compatible",
