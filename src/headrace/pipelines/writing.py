@@ -91,25 +91,30 @@ def upsert(rows: DataFrame, table: Table, place: str) -> None:
     """The rows are used more than once, so they are kept meanwhile."""
     kept = newest(rows, table).persist()
     try:
-        if table.newest is None:
-            _refuse_twice(kept, table)
+        some = _refuse_twice(kept, table) if table.newest is None else not kept.isEmpty()
         empty = kept.limit(0).write.format("delta").mode("ignore")
         if table.partition_by:
             empty = empty.partitionBy(*table.partition_by)
         empty.save(place)
-        kept.createOrReplaceTempView(VIEW)
-        kept.sparkSession.sql(merge_statement(table, place))
+        if some:  # else it only moves the watermark: no new version of the table for that
+            kept.createOrReplaceTempView(VIEW)
+            kept.sparkSession.sql(merge_statement(table, place))
     finally:
         kept.unpersist()
 
 
-def _refuse_twice(rows: DataFrame, table: Table) -> None:
-    """MERGE would refuse it too, but not for keys that are new to the table."""
-    if rows.groupBy(*table.keys).count().where("count > 1").limit(1).collect():
+def _refuse_twice(rows: DataFrame, table: Table) -> bool:
+    """Says whether there are rows. MERGE would refuse it too, but not for keys that are new."""
+    from pyspark.sql import functions as F
+
+    of_each = rows.groupBy(*table.keys).agg(F.count(F.lit(1)).alias("_headrace_rows"))
+    [(most,)] = of_each.agg(F.max("_headrace_rows")).collect()
+    if most is not None and most > 1:
         raise PipelineError(
             f"A batch has two rows with the same key for {table.name}: name the column that says "
             "which is newer with Table(..., newest=)."
         )
+    return most is not None
 
 
 def newest(rows: DataFrame, table: Table | Jdbc) -> DataFrame:
