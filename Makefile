@@ -63,13 +63,16 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL, MariaDB, Redis
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
 
+# Of make pipelines: each has a Spark and a broker of its own, and waits a good part of the time.
+# 0: one by one.
+SPARKS ?= 2
 # Spark is large (0.5 GB), so it has an environment of its own.
 SPARK_BIN := .cache/pipelines-python/bin
 SPARK_STAMP := .cache/pipelines-python/.installed
 
 .PHONY: pipelines
 pipelines: $(SPARK_STAMP) servers ## data pipelines on a real Spark, minutes
-	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest tests/pipelines $(ARGS)
+	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile tests/pipelines $(ARGS)
 
 $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
 	@echo 'Installing what requirements/spark.txt locks'
