@@ -280,13 +280,14 @@ class Loop:
 
     def _begin_big(self, connection: Connection, size: int, start: memoryview) -> None:
         self._keep(connection, b"")
-        self._hold(len(start))
-        if size <= BIG_FRAME_BYTES:
-            own = self._own_buffers.pop()
-            connection.begin_big(own or bytearray(BIG_FRAME_BYTES), size, start)
-        else:
+        memory: mmap.mmap | bytearray | None = None
+        if size > BIG_FRAME_BYTES:
             # The system fills it in page by page as bytes arrive: a mere length costs nothing.
-            connection.begin_big(mmap.mmap(-1, size), size, start)
+            memory = mmap.mmap(-1, size)
+        self._hold(len(start))
+        if memory is None:
+            memory = self._own_buffers.pop() or bytearray(BIG_FRAME_BYTES)
+        connection.begin_big(memory, size, start)
 
     def _keep(self, connection: Connection, tail: bytes) -> None:
         """What was received and not taken waits with its connection."""

@@ -387,3 +387,17 @@ def test_a_bug_that_one_connection_finds_ends_that_connection_only(
     assert bad.recv(10) == b""
     assert correlation_id(read_reply(good)) == 1
     assert "nobody has looked" in caplog.text and station.loop._held_bytes == 0
+
+
+def test_a_large_frame_for_which_there_is_no_memory_ends_its_connection_only(poller, monkeypatch):
+    def no_memory(descriptor, size):
+        raise OSError(12, "no memory")
+
+    monkeypatch.setattr("headrace.server.loop.mmap.mmap", no_memory)
+    station = Station(poller, {metadata: answer_metadata})
+    bad, good = station.connect(), station.connect()
+    bad.send(frame(METADATA, 1, b"\0" * 900_000)[:40_000])
+    good.send(ASK)
+    station.turns(3)
+    assert bad.recv(10) == b"" and station.loop._held_bytes == 0
+    assert correlation_id(read_reply(good)) == 1
