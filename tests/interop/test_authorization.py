@@ -24,6 +24,7 @@ from headrace.protocol.messages import (
     delete_groups,
     delete_topics,
     describe_acls,
+    describe_user_scram_credentials,
     find_coordinator,
     init_producer_id,
     metadata,
@@ -41,7 +42,7 @@ from tests.conformance.rights import (
     codes_in,
     creation,
 )
-from tests.conformance.wire import Connection, ConnectionClosed
+from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.secured import ADMIN, STANDARD, java_client_file, log_in, secured_node
@@ -389,6 +390,25 @@ def test_apaches_dump_reads_the_entries_that_headrace_has_written(
     assert '"type":"ACCESS_CONTROL_ENTRY_RECORD"' in dumped
     assert '"resourceName":"dumped","patternType":4,"principal":"User:alice"' in dumped
     assert '"type":"REMOVE_ACCESS_CONTROL_ENTRY_RECORD"' in dumped
+
+
+def test_who_may_not_see_users_is_told_so_also_if_it_asks_for_all(
+    apache: Guarded, ours: Guarded
+) -> None:
+    """Apache Kafka loses the request in a null pointer and never answers; a list it refuses."""
+    everybody = describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None)
+    connection = log_in(ours.node, USERS[0])
+    answer: Any = connection.ask(describe_user_scram_credentials, 0, everybody)
+    connection.close()
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert answer.results == []
+    connection = log_in(apache.node, USERS[0])
+    connection.socket.settimeout(3)
+    with pytest.raises((NoAnswer, ConnectionClosed)):
+        connection.ask(describe_user_scram_credentials, 0, everybody)
+    connection.close()
+    seen = [one.ask(describe_user_scram_credentials, 0, everybody) for one in (apache, ours)]
+    assert seen[0].error_code == seen[1].error_code == 0, "who may see them gets them"
 
 
 def test_without_an_authorizer_both_say_so(tmp_path: Path) -> None:

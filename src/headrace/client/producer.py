@@ -40,6 +40,7 @@ from headrace.client.delivery import (
 from headrace.client.errors import (
     BufferFull,
     ClientError,
+    DeliveryFailed,
     Misuse,
     explain,
     explain_delivery,
@@ -53,6 +54,7 @@ from headrace.client.serializers import Serializer, serialized
 from headrace.client.transactions import Transaction
 
 ANY_PARTITION = -1
+PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 NOW = 0  # librdkafka's word for "the producer's clock"
 
 # Kafka's recipe against loss, and the Java client's own sizes.
@@ -110,8 +112,8 @@ class Producer(Generic[SentKey, SentValue]):
         self.transactional_id = transactional_id or self.connection.settings.get("transactional.id")
         chosen = defaults_for(self.connection.settings, self.transactional_id)
         chosen["partitioner"] = native
-        self._fatal: KafkaError | None = None
-        conf = {"error_cb": self._note_error, **program_settings(self.connection, chosen)}
+        self._fatal: KafkaError | None = None  # what it was: later errors only say that it was one
+        conf = program_settings(self.connection, chosen)
         self._producer = made(lambda: confluent_kafka.Producer(conf))
         self._produce = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
@@ -292,8 +294,7 @@ class Producer(Generic[SentKey, SentValue]):
         if isinstance(failure, KafkaException):
             error = kafka_error(failure)
             if error.code() == KafkaError._FATAL:
-                self._poll(0)  # what it was is told to `_note_error`
-                error = self._fatal or error
+                return self._failed_for_good(error, topic)
             if error.code() == KafkaError._STATE and self.transactional_id:
                 return Misuse("Send inside `with producer.transaction():`, this one is for those.")
             return explain_delivery(error, self.connection.bootstrap, topic)
@@ -315,24 +316,45 @@ class Producer(Generic[SentKey, SentValue]):
         """
         try:
             return self._producer.poll(timeout_s)
-        except KafkaException:
+        except (KafkaException, SystemError) as failure:
+            self._note(failure)
             return 0
 
     def _flush(self, timeout_s: float | None) -> int:
         for_ever_or = -1 if timeout_s is None else timeout_s
         try:
             return self._producer.flush(for_ever_or)
-        except KafkaException:  # as above
+        except (KafkaException, SystemError) as failure:  # as above
+            self._note(failure)
             return self._producer.flush(for_ever_or)
 
-    def _note_error(self, error: KafkaError) -> None:
-        """Of a fatal error every call after it knows only that there was one."""
-        if error.fatal():
+    def _note(self, failure: KafkaException | SystemError) -> None:
+        # A callback that runs in the same poll finds the fatal error raised already, and Python
+        # takes that for a fault in the callback.
+        cause = failure.__cause__ if isinstance(failure, SystemError) else failure
+        if not isinstance(cause, KafkaException):
+            raise failure
+        error = kafka_error(cause)
+        if error.fatal() and self._fatal is None:
             self._fatal = error
 
+    def _failed_for_good(self, error: KafkaError, topic: str) -> ClientError:
+        """`error` only says so; what it was is heard by a poll, perhaps not yet."""
+        if self._fatal is not None:
+            return explain_delivery(self._fatal, self.connection.bootstrap, topic)
+        if not self.connection.is_secured:
+            return explain_delivery(error, self.connection.bootstrap, topic)
+        return DeliveryFailed(
+            f"The producer has failed before anything was written to the topic {topic}. The usual "
+            "reason is that this user may not write to it, nor to any other: `headrace acls add` "
+            "gives the right WRITE."
+        )
+
     def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
-        if error.code() == KafkaError._FATAL and self._fatal is not None:
-            error = self._fatal
+        if error.code() == KafkaError._FATAL or (
+            self._fatal is not None and error.code() in PURGED
+        ):
+            return self._failed_for_good(error, topic)
         return explain_delivery(error, self.connection.bootstrap, topic)
 
     def knows_partitions_of(self, topic: str) -> bool:

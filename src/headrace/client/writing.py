@@ -33,7 +33,7 @@ class RecordWriter:
         self.written = 0  # acknowledged by the cluster
         self.bytes_written = 0  # the values of those
         self.failed = 0
-        self._first_failure: ClientError | None = None
+        self._first_failure: KafkaError | None = None
         self._producer: Producer = Producer(connection, settings=chosen)
         self.partitions = self._producer.partition_count(topic)
 
@@ -77,14 +77,14 @@ class RecordWriter:
         if self._first_failure is not None:
             raise ClientError(
                 f"{self.failed} of {self.failed + self.written} records were not written. "
-                + sentence(str(self._first_failure))
+                + sentence(str(self._producer.explain_delivery(self._first_failure, self.topic)))
             )
 
     def _answered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failed += 1
             if self._first_failure is None:
-                self._first_failure = self._producer.explain_delivery(error, self.topic)
+                self._first_failure = error  # the reason behind it may come after it
         else:
             self.written += 1
             self.bytes_written += len(message)
