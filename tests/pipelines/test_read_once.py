@@ -1,0 +1,33 @@
+"""Reading a value is most of what a row costs: Spark must do it once, however many reasons look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.pipelines import reading
+from headrace.pipelines.shipped.web_tracking import VIEWS, page_views
+
+
+def records(spark: SparkSession) -> DataFrame:
+    """As Spark's Kafka source gives them."""
+    return spark.range(3).selectExpr(
+        "CAST(CAST(id AS STRING) AS BINARY) AS key",
+        "CAST(concat('{\"id\": ', id, '}') AS BINARY) AS value",
+        "'page-views' AS topic",
+        "0 AS partition",
+        "id AS offset",
+        "timestamp_millis(id) AS timestamp",
+        "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+    )
+
+
+@pytest.mark.parametrize("way", ["rows", "dead letters"])
+def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
+    found = reading.parsed(records(spark), VIEWS)
+    asked = reading.good(found, VIEWS) if way == "rows" else reading.bad(found, page_views)
+    frame: Any = asked
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json") == 1, plan
