@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.messages import find_coordinator, offset_commit
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import create_topics, find_coordinator, offset_commit
 from tests.fuzz.inventing import invented_input
 from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
@@ -69,3 +70,16 @@ def test_an_offset_may_be_kept_for_longer_than_time_lasts(tmp_path: Path, versio
     request.retention_time_ms = 2**63 - 1
     answer = bench.ask(offset_commit, request, version=version)
     assert answer.topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_a_refusal_may_speak_of_a_name_as_long_as_names_can_be(
+    tmp_path: Path, version: int
+) -> None:
+    """The sentence around the name made it longer than a text in an answer can be."""
+    bench = Bench(tmp_path / "data")
+    topic = create_topics.CreatableTopic("x" * 0x7FFF, 1, 1)
+    request = create_topics.CreateTopicsRequest([topic], 1_000)
+    [result] = bench.ask(create_topics, request, version=version).topics
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(result.error_message) < 3_000
