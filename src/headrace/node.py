@@ -15,7 +15,6 @@ from uuid import UUID
 
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker, Endpoint
-from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.broker.identity import read_identity, write_identity
 from headrace.broker.log_cleaner import LogCleaner, Runner
 from headrace.broker.partitions import Partitions
@@ -29,7 +28,6 @@ from headrace.consensus.metadata_log import MetadataLog, where_to_open
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, ControllerSettings
-from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.controller.topics import EffectiveConfig, TopicRules
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
@@ -49,7 +47,8 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.serving.api import Api, Parked, not_on
+from headrace.served import for_controllers, lines_of, served_apis
+from headrace.serving.api import Api, Parked
 from headrace.serving.auditing import Auditor, audited, denials_to
 from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch, Route
@@ -65,12 +64,6 @@ Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 # How late a session or a rebalance may be ended; costs microseconds while nothing is due.
 COORDINATORS_LOOK_MS = 100
 AUDIT_MS = 100
-# For other brokers, of which there are none yet.
-NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
-# What a controller's own listener answers: Kafka's list, as far as it is served (a test compares).
-FOR_CONTROLLERS = frozenset(
-    {17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 44, 49, 50, 51, 55, 57, 60}
-)
 
 
 @dataclass(slots=True)
@@ -269,15 +262,7 @@ class Node:
     # Wiring
 
     def _apis(self) -> list[Api]:
-        apis = (*BROKER_HANDLERS, *CONTROLLER_HANDLERS)
-        served = [api for api in apis if api.messages.API_KEY not in NOT_FOR_CLIENTS]
-        if self.settings.controllers:
-            listeners = frozenset(self.settings.controllers)
-            served = [
-                api if api.messages.API_KEY in FOR_CONTROLLERS else not_on(api, listeners)
-                for api in served
-            ]
-        return [self._audited(api) for api in served]
+        return [self._audited(api) for api in served_apis(self.settings.controllers)]
 
     def _audited(self, api: Api) -> Api:
         details = AUDITED.get(api.messages.API_KEY)
@@ -377,17 +362,8 @@ class Node:
             flushes=self._flushes,
             authorizer=self.authorizer,
         )
-        broker.served = sorted(
-            (
-                api.messages.API_KEY,
-                api.versions.start if api.advertised_from is None else api.advertised_from,
-                api.versions[-1],
-            )
-            for api in self._apis()
-        )
-        broker.served_by_controllers = [
-            line for line in broker.served if line[0] in FOR_CONTROLLERS
-        ]
+        broker.served = lines_of(self._apis())
+        broker.served_by_controllers = for_controllers(broker.served)
         return broker
 
     def _open_cleaner(self, runner: Runner | None) -> LogCleaner | None:

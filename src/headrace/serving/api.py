@@ -8,7 +8,7 @@ Handlers raise `KafkaError` for refusals and never catch anything else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.environment import Now
@@ -113,15 +113,3 @@ class Api:
     # Asked first on a connection of which something is remembered (`Peer.repeated`), with owner,
     # version, frame, peer and now: the answer, or None to have the request decoded.
     recognize: Callable[[Any, int, memoryview, Any, Now], Any] | None = None
-
-
-def not_on(api: Api, listeners: frozenset[str]) -> Api:
-    """The same API for everybody but those who come by these listeners: they are sent away."""
-    inner, name = api.handle, api.messages.NAME
-
-    def handle(owner: Any, request: Any, call: Call) -> Any:
-        if call.session.listener in listeners:
-            raise Refused(f"{name}, which the listener {call.session.listener} does not serve")
-        return inner(owner, request, call)
-
-    return replace(api, handle=handle)

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 import headrace.protocol
 from headrace.client.connection import Connection
 from headrace.client.wire import Wire
-from headrace.node import FOR_CONTROLLERS, NOT_FOR_CLIENTS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import api_versions, describe_cluster, describe_quorum, metadata
+from headrace.served import FOR_CONTROLLERS, NOT_FOR_CLIENTS
 from headrace.server.settings import CannotStart, load_settings
 from tests.unit.broker.bench import Bench
 from tests.unit.server.a_secured_server import PLAIN_USERS, Certificates, SecuredServer
