@@ -18,7 +18,7 @@ from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 GOOD = b'{"id": %d, "time": "2026-01-01T00:00:00Z", "amount": 1}'
 BAD: dict[bytes | None, str] = {

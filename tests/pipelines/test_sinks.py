@@ -33,7 +33,7 @@ from tests.pipelines.orders import (
 )
 from tests.services.servers import Postgres
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def url_of(server: Postgres) -> str:

@@ -28,7 +28,7 @@ from tests.pipelines.orders import (
     table,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg", "parquet"])
