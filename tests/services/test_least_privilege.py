@@ -30,6 +30,7 @@ from tests.services.a_guarded_node import (
 )
 
 RETRIES = "An app with retries and dead letters"
+pytestmark = pytest.mark.timeout(300)  # several processes each, on machines that do other things
 
 # Waits of more than two seconds go through delayed messages, shorter ones are kept in memory.
 APP = """

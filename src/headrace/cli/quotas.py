@@ -57,7 +57,7 @@ def list_quotas(
     elif not found:
         output.note("There are none.")
     else:
-        rows = [(_title(q), key, f"{value:g}") for q in found for key, value in q.limits.items()]
+        rows = [(_title(q), key, _written(value)) for q in found for key, value in q.limits.items()]
         output.table(("entity", "limit", "per second"), rows)
 
 
@@ -135,6 +135,11 @@ def _number(key: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise Failure(f"{key} is a number, not '{text}'.") from None
+
+
+def _written(value: float) -> str:
+    """1048576 and not 1.04858e+06, and 0.5 as it is."""
+    return str(int(value)) if value.is_integer() else str(value)
 
 
 def _title(quota: Quota) -> str:
