@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_topics, find_coordinator, offset_commit
+from headrace.protocol.messages import (
+    add_partitions_to_txn,
+    create_topics,
+    find_coordinator,
+    offset_commit,
+)
 from tests.fuzz.inventing import invented_input
 from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
@@ -83,3 +88,13 @@ def test_a_refusal_may_speak_of_a_name_as_long_as_names_can_be(
     [result] = bench.ask(create_topics, request, version=version).topics
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert len(result.error_message) < 3_000
+
+
+def test_a_request_may_speak_of_thousands_of_transactions(tmp_path: Path) -> None:
+    """Each was decided inside the one before, until Python had enough of it."""
+    bench = Bench(tmp_path / "data", transaction_state_log_num_partitions=1)
+    bench.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("t", 1), version=2)
+    one = add_partitions_to_txn.AddPartitionsToTxnTransaction("t", 5, 0, True, [])
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest([one] * 5_000)
+    answer = bench.ask(add_partitions_to_txn, request, version=4)
+    assert len(answer.results_by_transaction) == 5_000

@@ -63,10 +63,18 @@ def one_after_the_other(
     finish: Callable[[list[Any]], Any],
 ) -> Any | Parked:
     """Each task begins when the one before has its answer; then all the answers."""
+    answers: list[Any] = []
 
-    def go_on(answers: list[Any]) -> Any | Parked:
-        if len(answers) == len(tasks):
-            return finish(answers)
-        return chain(purgatory, tasks[len(answers)](), lambda found: go_on([*answers, found]))
+    def go_on() -> Any | Parked:
+        while len(answers) < len(tasks):
+            found = tasks[len(answers)]()
+            if isinstance(found, Parked):
+                return chain(purgatory, found, go_on_with)
+            answers.append(found)
+        return finish(answers)
 
-    return go_on([])
+    def go_on_with(found: Any) -> Any | Parked:
+        answers.append(found)
+        return go_on()
+
+    return go_on()
