@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -283,13 +284,27 @@ def _table(
     place = folders.table_place(data, name)
     try:
         lake_tables.must_be_there(place)
-        with bar.waiting(_draw(), f"Spark starts on {master}"):
+        with bar.waiting(_draw(), f"Spark starts on {master}"), _aside():
             settings = key_values(given, option="--spark")
             spark = session.start("lake", master=master, given=settings, note=output.note)
         with lake_tables.explained():
             yield spark, place
     except PipelineError as failure:
         raise Failure(str(failure)) from failure
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """What a process that is started here writes, such as Delta's words on VACUUM, goes to standard
+    error: standard output is for the answer."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _text(given: str | None) -> str | None:
