@@ -15,7 +15,7 @@ from pathlib import Path
 from headrace.pipelines.folder import Folder
 from tests.pipelines.orders import MASTER, QUICK
 
-START_WITHIN_S = 180.0
+START_WITHIN_S = 400.0
 
 
 class Driver:
