@@ -52,6 +52,7 @@ ALWAYS = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 JAVA_OPTIONS, JARS = "spark.driver.extraJavaOptions", "spark.jars"
+WAREHOUSE = "spark.sql.warehouse.dir"
 PYTHON = "spark.pyspark.python"  # of executors, if it is elsewhere there
 ANSWERS_WITHIN_S = 10.0
 # local, local[4], local[*], local[*,3]; local-cluster[...] has executors of its own.
@@ -134,6 +135,8 @@ def _prepared(told: Mapping[str, str], note: Say | None) -> dict[str, str]:
     return {
         JARS: ",".join([*brought, *filter(None, [told.get(JARS)])]),
         JAVA_OPTIONS: f"{quiet} {told.get(JAVA_OPTIONS, '')}".strip(),
+        # Else Spark makes a folder of that name where one stands, for tables that we do not have.
+        WAREHOUSE: told.get(WAREHOUSE, (cache / "spark-warehouse").as_uri()),
     }
 
 
