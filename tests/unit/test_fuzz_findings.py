@@ -17,13 +17,15 @@ from headrace.protocol.messages import (
     add_partitions_to_txn,
     create_topics,
     find_coordinator,
+    list_offsets,
     offset_commit,
 )
 from tests.fuzz.inventing import invented_input
 from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
 from tests.fuzz.target import Target
-from tests.unit.broker.bench import Bench
+from tests.unit.attacks import batch_around
+from tests.unit.broker.bench import START_MS, Bench
 
 SEED = 8
 DAMAGED_PER_SEED = 8
@@ -98,3 +100,15 @@ def test_a_request_may_speak_of_thousands_of_transactions(tmp_path: Path) -> Non
     request = add_partitions_to_txn.AddPartitionsToTxnRequest([one] * 5_000)
     answer = bench.ask(add_partitions_to_txn, request, version=4)
     assert len(answer.results_by_transaction) == 5_000
+
+
+def test_a_search_by_time_meets_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
+    """Who may write could end the connection of everybody who looked for a time."""
+    bench = Bench(tmp_path / "data")
+    bench.create("orders")
+    claim = b"\x28\xb5\x2f\xfd\x00" + bytes([(31 - 10) << 3]) + b"\x03\x00\x00\x61"
+    assert bench.produce("orders", records=batch_around(4, claim, START_MS)).error_code == 0
+    part = list_offsets.ListOffsetsPartition(0, -1, START_MS - 1)
+    topic = list_offsets.ListOffsetsTopic("orders", [part])
+    answer = bench.ask(list_offsets, list_offsets.ListOffsetsRequest(-1, 0, [topic]))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE

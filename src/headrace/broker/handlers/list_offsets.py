@@ -13,7 +13,7 @@ from collections import Counter
 
 from headrace.broker.broker import Broker
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from headrace.protocol.messages import list_offsets as messages
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -86,7 +86,11 @@ def find(
         return -1, log.start_offset, log.epochs.epoch_of(log.start_offset)
     if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    found = log.offset_of_max_timestamp() if time == MAX_TIMESTAMP else log.offset_for_time(time)
+    try:
+        latest = time == MAX_TIMESTAMP
+        found = log.offset_of_max_timestamp() if latest else log.offset_for_time(time)
+    except MalformedMessage as damage:  # a batch is its producer's affair, until it is looked into
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
     if found is None or found[1] >= end:
         return NOTHING
     timestamp, offset, epoch = found
