@@ -73,7 +73,7 @@ def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
         tmp_path / "run", connection.bootstrap, program(topic), topic, environment=environment
     ) as driver:
         page = f"127.0.0.1:{free_port()}"
-        driver.start("--window", page)
+        driver.start("--window", page, "--every", "1s")
         assert driver.process is not None
         driver.wait_for(lambda: (driver.folder.progress() or {}).get("batch") == 1, "two batches")
         state = json.loads(driver.ask("status", topic, "--json"))

@@ -21,6 +21,7 @@ from headrace.cli.cluster import (
 )
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
+from headrace.contract import durations
 from headrace.pipelines import folder as folders
 from headrace.pipelines import span as spans
 from headrace.pipelines.declaration import NAME
@@ -75,6 +76,13 @@ def run(
     into: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Where --history writes instead.")
     ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="A batch of the stream every 30s or 5m; otherwise as soon as one is done.",
+        ),
+    ] = None,
     master: Annotated[
         str, typer.Option(help="Where Spark computes, such as spark://host:7077.")
     ] = "local[*]",
@@ -100,6 +108,8 @@ def run(
         raise Failure("--history runs once anyway: leave --once and --backfill out.")
     if into is not None and history is None:
         raise Failure("--into goes with --history.")
+    if every is not None and (history is not None or once):
+        raise Failure("--every is for a stream: leave it out with --once and --history.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster, _bar() as bar:
         try:
             loaded = load(which)
@@ -112,6 +122,7 @@ def run(
                 draw=None if bar is None else bar.draw,
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
+                every_ms=0 if every is None else _milliseconds(every),
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)
@@ -122,6 +133,13 @@ def run(
             raise Failure(str(failure)) from failure
     if as_json:
         output.answer_json(_state(_folder(data, loaded.name)))
+
+
+def _milliseconds(every: str) -> int:
+    try:
+        return durations.parse(every)
+    except ValueError as wrong:
+        raise Failure(f"--every: {wrong}.") from wrong
 
 
 @app.command(name="list")

@@ -45,6 +45,7 @@ class Runner:
     draw: bar.Draw | None = None
     master: str = "local[*]"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    every_ms: int = 0  # a stream's batch begins so long after the one before began
     dead: int = 0
     stopping: bool = False
     topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
@@ -86,6 +87,7 @@ class Runner:
             writer=self._writer(stream),
             options=options,
             note=self.note,
+            every_ms=self.every_ms,
             dead=self.dead,
         )
 

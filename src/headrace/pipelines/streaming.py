@@ -45,6 +45,7 @@ class Streaming:
     writer: Writer
     options: dict[str, str]
     note: Say
+    every_ms: int = 0
     dead: int = 0
     failed: PipelineError | None = None  # what a batch failed with, in our own words
 
@@ -120,7 +121,7 @@ class Streaming:
 
     def _begin(self, writer: Any, place: Path, *, once: bool) -> StreamingQuery:
         trigger: dict[str, Any] = (
-            {"availableNow": True} if once else {"processingTime": "0 seconds"}
+            {"availableNow": True} if once else {"processingTime": f"{self.every_ms} milliseconds"}
         )
         query: StreamingQuery = (
             writer.option("checkpointLocation", str(place)).trigger(**trigger).start()
