@@ -26,6 +26,7 @@ from tests.fuzz.seeds import captured, seeds
 from tests.fuzz.target import Target
 from tests.unit.attacks import batch_around
 from tests.unit.broker.bench import START_MS, Bench
+from tests.unit.broker.group_bench import GroupBench
 
 SEED = 8
 DAMAGED_PER_SEED = 8
@@ -112,3 +113,18 @@ def test_a_search_by_time_meets_a_batch_that_cannot_be_read(tmp_path: Path) -> N
     topic = list_offsets.ListOffsetsTopic("orders", [part])
     answer = bench.ask(list_offsets, list_offsets.ListOffsetsRequest(-1, 0, [topic]))
     assert answer.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_coordinator_passes_over_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
+    """Its key is there, which is all that a compacted topic asks for; its value is not."""
+    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
+    bench.create("orders")
+    bench.find("readers")
+    assert bench.commit("readers", "orders", 7) == 0
+    record = b"\x10\0\0\0\x02k\xc8\x01\0"  # a value of 100 bytes is announced
+    batch = batch_around(0, record, START_MS)
+    assert bench.produce("__consumer_offsets", records=batch).error_code == 0
+    assert bench.commit("readers", "orders", 8) == 0
+    assert bench.committed("readers", "orders") == 8
+    again = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
+    assert again.committed("readers", "orders") == 8

@@ -206,7 +206,7 @@ class Shard:
             if header.is_control:
                 self._replay_marker(batch, header.producer_id)
                 continue
-            for found in record_batch.walk(batch, LARGEST_BATCH_BYTES):
+            for found in self._records_of(batch):
                 if found.key is None:
                     continue
                 if header.is_transactional:
@@ -230,6 +230,14 @@ class Shard:
                     offset = header.last_offset + 1
             if offset == before:
                 return
+
+    def _records_of(self, batch: memoryview) -> list[record_batch.Record]:
+        """None of a batch that cannot be read: whoever may write here may have written it."""
+        try:
+            return list(record_batch.walk(batch, LARGEST_BATCH_BYTES))
+        except MalformedMessage as malformed:
+            log.error("a batch in the log of a coordinator cannot be read: %s", malformed)
+            return []
 
     def _replay_latest(self, latest: dict[bytes, bytes | None]) -> None:
         replay = self.machine.replay
