@@ -195,7 +195,7 @@ def test_the_last_value_of_each_key(
 ) -> None:
     topic = "last-values"
     Topics(connection).create(topic, partitions=2)
-    lake = Lake(topic=topic, upsert=True, per_batch=9)
+    lake = Lake(topic=topic, upsert=True, per_batch=20)
     expected: dict[str, dict[str, Any]] = {}
     for round_ in range(2):
         keys: list[str | None] = [None] if round_ else []
