@@ -39,6 +39,7 @@ class Writer:
     bootstrap: str
     source_options: dict[str, str]
     say: writing.Say
+    table_made: bool = False  # for upserts: no need to look again
 
     @classmethod
     def of(
@@ -86,7 +87,8 @@ class Writer:
             batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
             to_topic.write(rows, sink, self.kafka_options() | sink.options, batch)
         elif sink.upserts:
-            writing.upsert(rows, sink, self.place)
+            writing.upsert(rows, sink, self.place, made=self.table_made)
+            self.table_made = True
         else:
             writing.append(rows, sink, self.place, once)
 

@@ -3,7 +3,8 @@
 Where each row goes its own way, both are done in one pass over a batch, which is read and parsed
 once and kept while it is used. A function that keeps state must see the stream itself, not one
 batch, so there (and for Parquet, whose sink is Spark's own) the dead letters are a query of their
-own over the same topic, with its own checkpoint. Dead letters are written at least once;
+own over the same topic, with its own checkpoint, which looks only every ten seconds, so that the
+rows, for which somebody waits, have the processor. Dead letters are written at least once;
 `headrace-message-id` names the record, so that repeats can be told.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Options that say by time where a stream begins.
 WHEN = ("startingTimestamp", "startingOffsetsByTimestampStrategy")
 BEGUN_WITHIN_S = 120.0
+DEAD_LETTERS_EVERY_MS = 10_000
 
 Batch = Callable[["DataFrame", int], None]
 
@@ -62,7 +64,9 @@ class Streaming:
         dead, _ = self._rows(self._same_start(into_sink))
         assert dead is not None
         letters = dead.writeStream.foreachBatch(self._guarded(lambda batch, _: self.bury(batch)))
-        return [into_sink, self._begin(letters, self.folder.dead_checkpoint, once=once)]
+        every_ms = max(self.every_ms, DEAD_LETTERS_EVERY_MS)
+        burying = self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
+        return [into_sink, burying]
 
     def _same_start(self, query: StreamingQuery) -> dict[str, str]:
         """Each of two queries would find an end of the topic of its own, and a bad record between
@@ -119,9 +123,12 @@ class Streaming:
         found = reading.parsed(records, source)
         return found, reading.good(found, source)
 
-    def _begin(self, writer: Any, place: Path, *, once: bool) -> StreamingQuery:
+    def _begin(
+        self, writer: Any, place: Path, *, once: bool, every_ms: int | None = None
+    ) -> StreamingQuery:
+        every_ms = self.every_ms if every_ms is None else every_ms
         trigger: dict[str, Any] = (
-            {"availableNow": True} if once else {"processingTime": f"{self.every_ms} milliseconds"}
+            {"availableNow": True} if once else {"processingTime": f"{every_ms} milliseconds"}
         )
         query: StreamingQuery = (
             writer.option("checkpointLocation", str(place)).trigger(**trigger).start()

@@ -87,15 +87,16 @@ def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
     return int(kept.get(LAST_BATCH + stream, -1))
 
 
-def upsert(rows: DataFrame, table: Table, place: str) -> None:
-    """The rows are used more than once, so they are kept meanwhile."""
+def upsert(rows: DataFrame, table: Table, place: str, *, made: bool) -> None:
+    """The rows are used more than once, so they are kept meanwhile. `made`: the table is there."""
     kept = newest(rows, table).persist()
     try:
         some = _refuse_twice(kept, table) if table.newest is None else not kept.isEmpty()
-        empty = kept.limit(0).write.format("delta").mode("ignore")
-        if table.partition_by:
-            empty = empty.partitionBy(*table.partition_by)
-        empty.save(place)
+        if not made:
+            empty = kept.limit(0).write.format("delta").mode("ignore")
+            if table.partition_by:
+                empty = empty.partitionBy(*table.partition_by)
+            empty.save(place)
         if some:  # else it only moves the watermark: no new version of the table for that
             kept.createOrReplaceTempView(VIEW)
             kept.sparkSession.sql(merge_statement(table, place))
