@@ -39,6 +39,7 @@ SESSION_TIMEOUT_MS = 10_000
 # own limit of five minutes is also how long a rebalance of all others would wait for it.
 LONGEST_SILENCE_MS = 120_000
 COMMIT_EVERY_S = 0.5
+LAST_COMMIT_S = 5.0  # a rebalance is over by then, or another has what was ours
 CHUNK = 2_000
 CHUNK_BYTES = 32_000_000
 # A partition with so many records under way is paused until most of them are done.
@@ -186,6 +187,7 @@ class Intake:
 
     def _told(self, error: KafkaError | None, places: list[NativePartition]) -> None:
         """How a commit ended that nobody waited for; what failed is committed again."""
+        self.settling.unanswered = max(0, self.settling.unanswered - 1)
         for place in places:
             why = place.error or error
             if why is None or why.code() in (KafkaError.NO_ERROR, KafkaError._NO_OFFSET):
@@ -435,6 +437,21 @@ class Intake:
 
     # ---- the end
 
+    def _commit_to_the_end(self, deadline: float) -> None:
+        """While a rebalance is under way, as when several workers end at once, the group takes no
+        offsets: wait until it is over, else what we have done would be done again.
+        """
+        while self.owned:
+            try:
+                self.settling.commit(self.owned.values(), wait=True)
+                return
+            except NotOurs as told:
+                if time.monotonic() > deadline:
+                    log.info("offsets were not committed: %s", told)
+                    return
+            self.consumer.poll(BUSY_POLL_S)
+            self._renew_lease()
+
     def drain(self, within_s: float) -> None:
         """Begin nothing more, wait for what is under way, settle and leave the group."""
         deadline = time.monotonic() + within_s
@@ -447,6 +464,7 @@ class Intake:
             self._renew_lease()
             self._loop_work()
             self._move()
+        self._commit_to_the_end(min(deadline, time.monotonic() + LAST_COMMIT_S))
         self._revoke_wait_s = max(0.0, deadline - time.monotonic())
         self.consumer.close()  # calls _revoked, which commits
         if self._retries is not None:

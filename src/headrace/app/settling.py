@@ -41,12 +41,15 @@ class Settling:
         self._consumer = consumer
         self._connection = connection
         self._producer: confluent_kafka.Producer | None = None
+        self.unanswered = 0  # commits that nobody waited for; whoever hears of one counts it down
 
     # ---- offsets
 
     def commit(self, owned: Iterable[OwnedPartition], *, wait: bool) -> None:
-        """Commit what has changed. Raises NotOurs if told so, which only happens with `wait`."""
-        offsets, streams = _changed(owned)
+        """Commit what has changed, with `wait` also what was sent and not answered yet. Raises
+        NotOurs if told so, which only happens with `wait`.
+        """
+        offsets, streams = _changed(owned, sent_too=wait and self.unanswered > 0)
         if not offsets:
             return
         try:
@@ -54,6 +57,7 @@ class Settling:
                 answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
             else:  # `on_commit` is told of failures
                 self._consumer.commit(offsets=offsets, asynchronous=True)
+                self.unanswered += 1
                 answered = []
         except KafkaException as failure:
             _refused(kafka_error(failure))
@@ -218,7 +222,9 @@ def _all_offsets(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition]
     return offsets, said
 
 
-def _changed(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition], Said]:
+def _changed(
+    owned: Iterable[OwnedPartition], *, sent_too: bool
+) -> tuple[list[NativePartition], Said]:
     """Both streams of each partition where either has moved; none while its moves are open."""
     offsets: list[NativePartition] = []
     said: Said = []
@@ -226,7 +232,7 @@ def _changed(owned: Iterable[OwnedPartition]) -> tuple[list[NativePartition], Sa
         if one.gone or one.moving or one.loading_to is not None:
             continue
         new_offsets, new_said = _all_offsets([one])
-        if any(stream.committed != at for stream, at in new_said):
+        if sent_too or any(stream.committed != at for stream, at in new_said):
             offsets += new_offsets
             said += new_said
     return offsets, said

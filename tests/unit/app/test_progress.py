@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import App, Retry
 from headrace.app.metrics import registry_of, rendered
@@ -59,6 +59,46 @@ def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
         assert owned.source.committed == (1, "")
         worker.intake._told(KafkaError(KafkaError.NOT_COORDINATOR), [place])
         cluster.until(lambda: owned.source.committed == (1, ""))  # by another commit
+
+
+class InARebalance:
+    """A consumer whose group takes no offsets for a while."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.refusals = 3
+
+    def commit(self, *, offsets: Any, asynchronous: bool) -> Any:
+        if asynchronous:
+            return None  # refused as well, and the worker ends before it hears of it
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        return self._real.commit(offsets=offsets, asynchronous=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(cluster: Any) -> None:
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("orders")
+    async def handle(value: str) -> None:
+        pass
+
+    with app.running():
+        worker = app.worker
+        assert worker is not None
+        cluster.until(lambda: worker.intake.owned)
+        [owned] = worker.intake.owned.values()
+        group = worker.intake.settling._consumer = InARebalance(worker.intake.consumer)
+        app.send("orders", "x")
+        cluster.until(lambda: owned.source.committed == (1, ""))  # it was sent
+        assert cluster.committed("g").get(("orders", 0)) != 1
+    assert group.refusals == 0
+    assert cluster.committed("g")["orders", 0] == 1
 
 
 def test_what_is_away_is_counted_apart_and_shown_while_it_lasts(cluster: Any) -> None:
