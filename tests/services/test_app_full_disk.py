@@ -90,3 +90,4 @@ def test_retries_dead_letters_and_offsets_wait_for_room(node: HeadraceNode, tmp_
         workers.stop_all()
         check_order(fed, workers.seen())
     assert set(dead(node.bootstrap)) == fed.parked()
+    assert committed_ends(node.bootstrap)
