@@ -16,10 +16,10 @@ from headrace.client import Producer
 from headrace.client.topics import Topics
 from headrace.pipelines import Topic, pipeline
 from headrace.pipelines.shipped import lake_tables
-from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.interop.secured import secured_node
+from tests.pipelines import lakes
 from tests.pipelines.conftest import Run
-from tests.pipelines.orders import MASTER, QUICK
 from tests.services.test_least_privilege import USERS, Guarded
 
 pytestmark = pytest.mark.timeout(400)
@@ -51,17 +51,7 @@ def test_a_pipeline_and_a_lake(guarded: Guarded, spark: SparkSession, tmp_path: 
     assert len(guarded.values("sums", 3)) == 3
     assert guarded.values("orders.pipeline.sums.dead", 1) == [b"not what the schema says"]
 
-    lake = Lake(topic="orders")
-    LakeRunner(
-        lake=lake,
-        pipeline=lake.pipeline(),
-        connection=known,
-        data=tmp_path,
-        say=lambda line: None,
-        note=lambda line: None,
-        master=MASTER,
-        spark_settings=QUICK,
-    ).stream(once=True)
+    lakes.fill(Lake(topic="orders"), known, tmp_path)
     table = lake_tables.rows_of(spark, str(tmp_path / "tables" / "orders"))
     assert sorted(row["id"] for row in table.select("id").collect()) == [0, 1, 2]
     letters = guarded.values("orders.pipeline.orders-to-lake.dead", 1)

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from headrace.client.connection import Connection
 from headrace.pipelines.shipped import lake_tables
-from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from headrace.pipelines.shipped.topic_to_lake import Lake
+from tests.pipelines import lakes
 from tests.pipelines.driver import Driver
-from tests.pipelines.orders import MASTER, QUICK, expected, new_topic, orders
+from tests.pipelines.orders import expected, new_topic, orders
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -77,17 +78,7 @@ def test_a_killed_lake_writer_leaves_each_record_once(
             process.start()
             process.kill_while_it_writes()
             assert process.committed() < ROUNDS * PER_ROUND // PER_BATCH - 1  # in the midst of it
-    whole = Lake(topic=topic, format=form)
-    LakeRunner(
-        lake=whole,
-        pipeline=whole.pipeline(),
-        connection=connection,
-        data=tmp_path,
-        say=lambda line: None,
-        note=lambda line: None,
-        master=MASTER,
-        spark_settings=QUICK,
-    ).stream(once=True)
+    lakes.fill(Lake(topic=topic, format=form), connection, tmp_path)
     table = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
     found = sorted(tuple(row) for row in table.select("id", "amount").collect())
     assert found == expected(range(ROUNDS * PER_ROUND))

@@ -20,6 +20,7 @@ from headrace.client.topics import Topics
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.shipped import lake_tables, topic_to_lake
 from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from tests.pipelines import lakes
 from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
 
 pytestmark = pytest.mark.timeout(600)
@@ -31,18 +32,7 @@ OF_THE_RECORD = {"_record_key", "_record_partition", "_record_offset", "_record_
 @pytest.fixture
 def fill(spark: SparkSession, connection: Connection, tmp_path: Path) -> Fill:
     def run(lake: Lake) -> LakeRunner:
-        runner = LakeRunner(
-            lake=lake,
-            pipeline=lake.pipeline(),
-            connection=connection,
-            data=tmp_path,
-            say=lambda line: None,
-            note=lambda line: None,
-            master=MASTER,
-            spark_settings=QUICK,
-        )
-        runner.stream(once=True)
-        return runner
+        return lakes.fill(lake, connection, tmp_path)
 
     return run
 
