@@ -81,6 +81,7 @@ def test_one_message_is_shown_rescheduled_and_cancelled(headrace: CommandLine) -
     headrace("topics", "create", "orders", "--partitions", "3", "--delayed")
     order = ("produce", "orders", "-K", ":", "--delay", "30m", "--id", "order-42")
     headrace(*order, "-H", "trace=7", stdin='anna:{"total": 12}\n')
+    waiting(headrace, "orders", 1)  # the service has read it
     shown = headrace.json("delay", "show", "orders", "order-42")
     assert (shown["key"], shown["value"]) == ("anna", '{"total": 12}')
     assert shown["headers"] == [{"name": "trace", "value": "7"}]
