@@ -1,6 +1,6 @@
 """Compaction of one log: closed segments in, segments with the last record of each key out.
 
-Two passes. The first notes the last offset of every key in the dirty part, as far as memory goes.
+Two passes. The first finds the last record of every key in the dirty part, as far as memory goes.
 The second copies all segments up to there into `.cleaned` files, several small ones into one, and
 leaves out records that a later one replaces, tombstones whose time is over, and what belongs to
 aborted transactions. Offsets never change. As in Apache Kafka the last batch of every producer
@@ -13,44 +13,44 @@ checksum or of an older format stops it: nothing is made of damaged bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import and_, gt
 from struct import Struct
 
-from crc32c import crc32c
-
-from headrace.environment import Disk, File
-from headrace.protocol import compression
+from headrace.environment import Disk
 from headrace.protocol.control_records import kind_of
-from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.record_batch import (
-    ATTRIBUTES_AT,
-    COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    MAGIC,
     MAX_TIMESTAMP_AT,
     TRANSACTIONAL,
     walk,
 )
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
+from headrace.storage.closed_segments import (
+    READ_CHUNK,
+    ClosedSegments,
+    Fields,
+    Pace,
+    has_gaps,
+    payload,
+    whole,
+)
 from headrace.storage.compaction_plan import Cleanable, Source, grouped
+from headrace.storage.first_pass import FirstPass
+from headrace.storage.keys_of_batch import keys_of_batch, offset_deltas, values_of_batch
 from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.leftovers import CLEANED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.retained_records import Fields, emptied, rebuilt, records_at, survivors
+from headrace.storage.retained_records import emptied, rebuilt, records_at
 from headrace.storage.segment import Segment
 from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted, TransactionIndex
 
-READ_CHUNK = 1 << 20
 _read_timestamp = Struct(">q").unpack_from
-Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
 
 
 @dataclass(slots=True)
@@ -118,39 +118,41 @@ class Compaction:
             segment_index_bytes=job.segment_index_bytes,
             index_interval_bytes=job.index_interval_bytes,
         )
-        self._keys = LastOfKeys(job.memory)
+        self._segments = ClosedSegments(
+            self._open_files, job.folder, self._settings, wall_ms=job.wall_ms, pace=pace
+        )
         self._last_offsets = {producer: last for producer, last, _ in job.producers}
         self._epochs = {producer: epoch for producer, _, epoch in job.producers}
-        self._aborted = self._read_aborted()
+        self._keys = LastOfKeys(0)
 
     def run(self, cleaned: Callable[[CleanedGroup], None]) -> int:
-        self._note_keys()
-        self._keys.settle()
+        job = self._job
+        aborted = self._read_aborted()
+        first_pass = FirstPass(
+            self._segments,
+            job.segments,
+            aborted,
+            first_dirty=job.first_dirty,
+            first_uncleanable=job.first_uncleanable,
+            memory=job.memory,
+        )
+        self._keys = first_pass.run()
         next_offset = self._keys.latest_offset + 1
-        bases = [base for base in self._job.segments if base < next_offset]
-        transactions = CleanedTransactions(self._aborted, from_offset=bases[0] if bases else 0)
+        bases = [base for base in job.segments if base < next_offset]
+        transactions = CleanedTransactions(aborted, from_offset=bases[0] if bases else 0)
         for group in grouped(
             [self._source(base) for base in bases],
-            segment_bytes=self._job.segment_bytes,
-            index_bytes=self._job.segment_index_bytes,
-            first_uncleanable=self._job.first_uncleanable,
+            segment_bytes=job.segment_bytes,
+            index_bytes=job.segment_index_bytes,
+            first_uncleanable=job.first_uncleanable,
         ):
             cleaned(self._clean_group(group, transactions))
         return next_offset
 
     # --- what is there
 
-    def _segment(self, base_offset: int) -> Segment:
-        return Segment.load(
-            self._open_files,
-            self._job.folder,
-            base_offset,
-            self._settings,
-            wall_ms=self._job.wall_ms,
-        )
-
     def _source(self, base_offset: int) -> Source:
-        segment = self._segment(base_offset)
+        segment = self._segments.load(base_offset)
         size = self._open_files.disk.size
         return Source(
             base_offset, segment.size, size(segment.index.path), size(segment.time_index.path)
@@ -164,78 +166,6 @@ class Compaction:
             found += TransactionIndex(self._open_files, path).entries()
         return found
 
-    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[bytes, int, Fields]]:
-        """Bytes, where the batch begins in them, and the fields of its header."""
-        file = segment.open_file()
-        chunk, start = b"", position
-        while position < segment.size:
-            at = position - start
-            if at + HEADER_SIZE > len(chunk):
-                chunk, start, at = self._read(file, position, READ_CHUNK), position, 0
-                if len(chunk) < HEADER_SIZE:
-                    raise MalformedMessage(f"{segment.path}: no batch at {position}")
-            fields = HEADER.unpack_from(chunk, at)
-            size = fields[1] + LENGTH_OVERHEAD
-            if at + size > len(chunk) and position + size <= segment.size:
-                chunk, start, at = self._read(file, position, max(READ_CHUNK, size)), position, 0
-            stop = at + size
-            if fields[3] != MAGIC or size < HEADER_SIZE or stop > len(chunk):
-                raise MalformedMessage(f"{segment.path}: no batch at {position}")
-            yield chunk, at, fields
-            position += size
-        segment.let_go()
-
-    def _read(self, file: File, position: int, length: int) -> bytes:
-        chunk = file.read(length, position)
-        self._pace(len(chunk))
-        return chunk
-
-    # --- first pass
-
-    def _note_keys(self) -> None:
-        job, keys = self._job, self._keys
-        transactions = CleanedTransactions(self._aborted, from_offset=job.first_dirty)
-        keys.latest_offset = job.first_dirty - 1
-        ends = [*job.segments[1:], job.first_uncleanable]
-        for base, end in zip(job.segments, ends, strict=True):
-            if end <= job.first_dirty:
-                continue
-            segment = self._segment(base)
-            segment.load_indexes()
-            position = segment.index.position_for(job.first_dirty)
-            for chunk, at, fields in self._batches(segment, position):
-                last_offset = fields[0] + fields[6]
-                if last_offset < job.first_dirty:
-                    continue
-                if keys.is_full and keys.latest_offset >= job.first_dirty:
-                    return  # but one batch at least, or no round would ever get further
-                if not self._is_marker_or_aborted(chunk, at, fields, transactions):
-                    data, pos, stop = payload(chunk, at, fields)
-                    keys.note(
-                        data,
-                        pos,
-                        stop,
-                        base_offset=fields[0],
-                        count=fields[12],
-                        has_gaps=has_gaps(fields),
-                    )
-                keys.latest_offset = last_offset
-            # Where compaction left a gap at the end of a segment.
-            keys.latest_offset = end - 1
-
-    def _is_marker_or_aborted(
-        self, chunk: bytes, at: int, fields: Fields, transactions: CleanedTransactions
-    ) -> bool:
-        attributes = fields[5]
-        if not attributes & (CONTROL | TRANSACTIONAL):
-            return False
-        last_offset, producer_id = fields[0] + fields[6], fields[9]
-        if attributes & CONTROL:
-            kind = kind_of_marker(chunk, at, fields)
-            transactions.saw_marker(producer_id, last_offset, kind)
-            return True
-        return transactions.saw_records(producer_id, last_offset)
-
     # --- second pass
 
     def _clean_group(self, group: list[Source], transactions: CleanedTransactions) -> CleanedGroup:
@@ -244,7 +174,8 @@ class Compaction:
         )
         try:
             for source in group:
-                for chunk, at, fields in self._batches(self._segment(source.base_offset), 0):
+                segment = self._segments.load(source.base_offset)
+                for chunk, at, fields in self._segments.batches(segment):
                     if fields[5] & (CONTROL | TRANSACTIONAL):
                         batch = self._left_of_transaction(chunk, at, fields, transactions, output)
                     else:
@@ -295,8 +226,9 @@ class Compaction:
         keys, base, count = self._keys, fields[0], fields[12]
         if base > keys.latest_offset:
             return whole(chunk, at, fields)
-        if base < self._job.first_dirty or has_gaps(fields) or base in keys.with_tombstones:
-            return self._left_of_walked(chunk, at, fields)
+        is_clean = base + fields[6] < self._job.first_dirty
+        if is_clean or has_gaps(fields) or base in keys.with_tombstones:
+            return self._left_of_walked(chunk, at, fields, is_clean=is_clean)
         staying = keys.staying(base, count)
         kept = staying.count(1)
         if not kept:
@@ -307,24 +239,31 @@ class Compaction:
         runs = records_at(data, pos, end, staying)
         return rebuilt(fields, data, runs, kept, new_horizon=None)
 
-    def _left_of_walked(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
-        """Every record must be looked at."""
+    def _left_of_walked(
+        self, chunk: bytes, at: int, fields: Fields, *, is_clean: bool
+    ) -> bytes | None:
+        """Its records must be looked at: what the first pass knows of them is not enough."""
         data, pos, end = payload(chunk, at, fields)
-        horizon = horizon_of(fields)
-        runs, kept, tombstones = survivors(
-            data,
-            pos,
-            end,
-            self._keys.offsets,
-            base_offset=fields[0],
-            count=fields[12],
-            has_gaps=has_gaps(fields),
-            keep_tombstones=horizon is None or horizon > self._job.wall_ms,
-        )
-        new_horizon = self._new_horizon() if tombstones and horizon is None else None
+        names, tombstones = keys_of_batch(data, pos, end, fields[12])
+        horizon, new_horizon = horizon_of(fields), None
+        if is_clean:
+            staying = self._keys.not_seen(names)
+        else:
+            flags = self._keys.staying(fields[0], fields[6] + 1)
+            staying = bytes([flags[delta] for delta in offset_deltas(data, pos, fields[12])])
+        if tombstones:
+            values = values_of_batch(data, pos, fields[12])
+            if horizon is not None and horizon <= self._job.wall_ms:
+                staying = bytes(map(and_, staying, values))
+            elif horizon is None and any(map(gt, staying, values)):
+                new_horizon = self._new_horizon()
+        kept = staying.count(1)
         if kept == fields[12] and kept and new_horizon is None:
             return whole(chunk, at, fields)
-        return rebuilt(fields, data, runs, kept, new_horizon=new_horizon) if kept else None
+        if not kept:
+            return None
+        runs = records_at(data, pos, end, staying)
+        return rebuilt(fields, data, runs, kept, new_horizon=new_horizon)
 
     def _new_horizon(self) -> int:
         return self._job.wall_ms + self._job.delete_retention_ms
@@ -408,26 +347,6 @@ def add_suffix(segment: Segment, suffix: str) -> None:
     segment.index.path += suffix
     segment.time_index.path += suffix
     segment.transaction_index.path += suffix
-
-
-def whole(chunk: bytes, at: int, fields: Fields) -> bytes:
-    return chunk[at : at + fields[1] + LENGTH_OVERHEAD]
-
-
-def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
-    """The records' bytes, uncompressed: where they lie, from where to where."""
-    begin, end = at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
-    if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[4]:
-        raise MalformedMessage(f"the batch of offset {fields[0]} is damaged")
-    codec = fields[5] & COMPRESSION_MASK
-    if not codec:
-        return chunk, begin, end
-    data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
-    return data, 0, len(data)
-
-
-def has_gaps(fields: Fields) -> bool:
-    return fields[6] + 1 != fields[12]
 
 
 def horizon_of(fields: Fields) -> int | None:

@@ -26,108 +26,23 @@ from headrace.protocol.record_batch import (
     seal,
 )
 from headrace.storage import record_runs
-from headrace.storage.last_of_keys import LONGEST_KEY, digest
+from headrace.storage.closed_segments import Fields
 
-# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
-# timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
-Fields = tuple[int, ...]
 Runs = list[tuple[int, int]]  # stretches of records that stay, side by side
 
 
-def survivors(
-    data: bytes,
-    pos: int,
-    end: int,
-    offsets: dict[bytes, int],
-    *,
-    base_offset: int,
-    count: int,
-    has_gaps: bool,
-    keep_tombstones: bool,
-) -> tuple[Runs, int, bool]:
-    """The records between two positions of `data` that no later record of their key replaces:
-    where they lie, how many they are, and whether there are tombstones among them."""
-    runs: Runs = []
-    kept = 0
-    tombstones = False
-    run_from = -1
-    offset = base_offset - 1
-    last_of = offsets.get
-    try:
-        for _ in range(count):
-            start = pos
-            length = data[pos]
-            pos += 1
-            if length > 127:
-                second = data[pos]
-                if second < 128:
-                    length += (second << 7) - 128
-                    pos += 1
-                else:
-                    length, pos = read_zigzag(data, start)
-                    length <<= 1
-            at = pos + 1  # attributes
-            pos += length >> 1
-            while data[at] > 127:  # timestamp delta
-                at += 1
-            at += 1
-            if has_gaps:
-                delta, at = read_zigzag(data, at)
-                offset = base_offset + delta
-            else:
-                offset += 1
-                while data[at] > 127:
-                    at += 1
-                at += 1
-            key_length = data[at]
-            keep = False
-            if key_length != 1:  # a record without a key has no place in a compacted log
-                if key_length > 127:
-                    key_length, at = read_zigzag(data, at)
-                else:
-                    key_length >>= 1
-                    at += 1
-                stop = at + key_length
-                if stop >= pos:
-                    raise MalformedMessage("record: its key does not fit")
-                key = data[at:stop]
-                if key_length > LONGEST_KEY:
-                    key = digest(key)
-                if offset >= last_of(key, -1):
-                    if data[stop] != 1:
-                        keep = True
-                    elif keep_tombstones:
-                        keep = tombstones = True
-            if keep:
-                kept += 1
-                if run_from < 0:
-                    run_from = start
-            elif run_from >= 0:
-                runs.append((run_from, start))
-                run_from = -1
-    except BROKEN as error:
-        raise MalformedMessage(f"record: {error}") from error
-    if pos != end:
-        raise MalformedMessage("batch: its records do not end where the batch does")
-    if run_from >= 0:
-        runs.append((run_from, pos))
-    return runs, kept, tombstones
-
-
 def records_at(data: bytes, pos: int, end: int, flags: bytes | bytearray) -> Runs:
-    """Where the records lie whose flag is 1, in a batch that has all its records."""
+    """Where the records lie whose flag is 1, one flag for each record."""
     runs: Runs = []
     number, count = 0, len(flags)
     try:
-        while number < count and pos < end:
-            size, alike = record_runs.alike(data, pos, end, count - number)
-            if not alike:
-                pos = _walk(data, pos, flags[number:], runs)
-                break
-            stop = pos + alike * size
-            places = compress(range(pos, stop, size), flags[number : number + alike])
+        for run in record_runs.runs_at(data, pos, end, count):
+            size, stop = run.size, pos + run.count * run.size
+            places = compress(range(pos, stop, size), flags[number : number + run.count])
             runs += [(place, place + size) for place in places]
-            number, pos = number + alike, stop
+            number, pos = number + run.count, stop
+        if number < count:
+            pos = _walk(data, pos, flags[number:], runs)
     except BROKEN as error:
         raise MalformedMessage(f"record: {error}") from error
     if pos > end:

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from headrace.protocol.primitives import read_zigzag
 from headrace.protocol.record_batch import HEADER_SIZE, Record, build, walk
 from headrace.storage import record_runs
-from headrace.storage.last_of_keys import LONGEST_KEY, LastOfKeys, digest
+from headrace.storage.keys_of_batch import (
+    LONGEST_KEY,
+    digest,
+    keys_of_batch,
+    offset_deltas,
+    values_of_batch,
+)
+from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.retained_records import records_at
 
 BASE = 1_000
@@ -25,15 +32,6 @@ def a_batch(shapes):
     return build(records, base_offset=BASE)
 
 
-def noted(batch):
-    keys = LastOfKeys(1 << 30)
-    count = len(list(walk(batch, 1 << 24)))
-    keys.note(batch, HEADER_SIZE, len(batch), base_offset=BASE, count=count, has_gaps=False)
-    keys.latest_offset = BASE + count - 1
-    keys.settle()
-    return keys, count
-
-
 shapes = st.lists(
     st.tuples(
         st.integers(1, 150),
@@ -50,15 +48,21 @@ shapes = st.lists(
 def test_runs_give_what_a_walk_gives(shapes):
     batch = a_batch(shapes)
     records = list(walk(batch, 1 << 24))
-    keys, count = noted(batch)
-    expected = {}
-    for offset, record in enumerate(records, start=BASE):
-        if record.key is not None:
-            key = record.key if len(record.key) <= LONGEST_KEY else digest(record.key)
-            expected[key] = offset
-    assert keys.offsets == expected
-    deleted = any(record.key is not None and record.value is None for record in records)
-    assert (BASE in keys.with_tombstones) == deleted
+    count = len(records)
+    names, tombstones = keys_of_batch(batch, HEADER_SIZE, len(batch), count)
+    assert names == [
+        digest(record.key) if len(record.key or b"") > LONGEST_KEY else record.key
+        for record in records
+    ]
+    assert tombstones == any(r.key is not None and r.value is None for r in records)
+    assert offset_deltas(batch, HEADER_SIZE, count) == list(range(count))
+    assert list(values_of_batch(batch, HEADER_SIZE, count)) == [
+        record.value is not None for record in records
+    ]
+    keys = LastOfKeys(1 << 30)
+    keys.note(names, range(BASE, BASE + count))
+    keys.settle()
+    expected = {key: offset for offset, key in enumerate(names, start=BASE) if key is not None}
     flags = keys.staying(BASE, count)
     assert [BASE + at for at in range(count) if flags[at]] == sorted(expected.values())
     pieces = records_at(batch, HEADER_SIZE, len(batch), flags)
@@ -86,24 +90,37 @@ def test_a_run_ends_where_its_numbers_take_another_byte():
     assert found == 36
 
 
-def test_offsets_far_apart_are_kept_in_order_instead_of_one_flag_each():
+def test_a_batch_that_differs_in_one_byte_is_not_taken_for_the_one_before():
+    """The runs of the last batch are tried first; each number in front of a key must count."""
+    alike = a_batch([(20, 10, 100, 0)])
+    first = HEADER_SIZE + 7 * 119
+    keys_of_batch(alike, HEADER_SIZE, len(alike), 20)
+    assert len(record_runs.runs_at(alike, HEADER_SIZE, len(alike), 20)) == 1
+    moved = bytearray(alike)
+    moved[first + 5] -= 2  # a shorter key, and so a value that begins a byte before
+    names, _ = keys_of_batch(bytes(moved), HEADER_SIZE, len(alike), 20)
+    assert [len(name) for name in names] == [10] * 7 + [9] + [10] * 12
+    later = bytearray(alike)
+    later[first + 3 : first + 6] = bytes([200, 1, later[first + 4]])  # a larger timestamp delta
+    names, _ = keys_of_batch(bytes(later), HEADER_SIZE, len(alike), 20)
+    assert names[6] == b"006kkkkkkk"
+    assert names[7] != b"007kkkkkkk"
+
+
+def test_what_was_noted_first_stands_behind_what_is_noted_later():
     keys = LastOfKeys(1 << 30)
-    for base in (0, 10**15):
-        batch = a_batch([(10, 10, 10, 0)])
-        keys.note(batch, HEADER_SIZE, len(batch), base_offset=base, count=10, has_gaps=False)
-        keys.latest_offset = base + 9
+    keys.note([b"a", b"b", None], range(10**15, 10**15 + 3))
+    keys.note([b"c", b"a", b"c"], range(7, 10))
     keys.settle()
-    assert not any(keys.staying(0, 10))
-    assert all(keys.staying(10**15, 10))
-    assert list(keys.staying(10**15 + 8, 4)) == [1, 1, 0, 0]
+    assert list(keys.staying(5, 6)) == [0, 0, 0, 0, 1, 0], "the last c"
+    assert list(keys.staying(10**15 - 1, 6)) == [0, 1, 1, 0, 0, 0]
+    assert list(keys.staying(5, 6)) == [0, 0, 0, 0, 1, 0], "asked again"
+    assert list(keys.not_seen([b"c", b"d", None, b"d"])) == [0, 1, 0, 1]
 
 
 def test_a_million_keys_of_ten_bytes_fit_into_the_default_memory():
     """Else a gigabyte of small records would take two rounds."""
     keys = LastOfKeys(128 << 20)
-    keys.offsets = {b"%010d" % number: 10**9 + number for number in range(1_060_000)}
-    keys._keys_size = len(keys.offsets) * (32 + 48)
-    batch = a_batch([(10, 10, 10, 0)])
-    keys.note(batch, HEADER_SIZE, len(batch), base_offset=0, count=10, has_gaps=False)
+    keys.note([b"%010d" % number for number in range(1_060_000)], range(1_060_000))
     assert not keys.is_full
-    assert keys.bytes_used > 100 << 20
+    assert keys.bytes_used > 80 << 20

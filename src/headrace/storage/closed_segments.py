@@ -1,0 +1,124 @@
+"""Closed segments as compaction reads them: batch by batch, forwards or backwards.
+
+A batch is told as the bytes that it lies in, where it begins in them, and the fields of its header.
+Backwards costs one more look at the headers: only a walk from the front finds where batches begin.
+A segment is walked just before it is read backwards, so its bytes come from the page cache then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from crc32c import crc32c
+
+from headrace.environment import File
+from headrace.protocol import compression
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+)
+from headrace.storage.append_rules import MAX_DECOMPRESSED
+from headrace.storage.log_settings import LogSettings
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.segment import Segment
+
+READ_CHUNK = 1 << 20
+Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
+# timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
+Fields = tuple[int, ...]
+Batch = tuple[bytes, int, Fields]
+
+
+class ClosedSegments:
+    __slots__ = ("folder", "open_files", "settings", "wall_ms", "pace")
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        folder: str,
+        settings: LogSettings,
+        *,
+        wall_ms: int,
+        pace: Pace,
+    ) -> None:
+        self.open_files = open_files
+        self.folder = folder
+        self.settings = settings
+        self.wall_ms = wall_ms
+        self.pace = pace
+
+    def load(self, base_offset: int) -> Segment:
+        return Segment.load(
+            self.open_files, self.folder, base_offset, self.settings, wall_ms=self.wall_ms
+        )
+
+    def batches(self, segment: Segment, position: int = 0) -> Iterator[Batch]:
+        yield from self._between(segment, position, segment.size)
+        segment.let_go()
+
+    def chunks_backwards(
+        self, segment: Segment, position: int, stop: int, chunk_size: int
+    ) -> Iterator[list[Batch]]:
+        """Those that begin between two positions, in chunks of about this size: the last chunk
+        first, in each the batches in order. A batch must begin at `position`."""
+        starts: list[int] = []
+        end = position
+        for _, _, fields in self._between(segment, position, stop):
+            if not starts or end - starts[-1] >= chunk_size:
+                starts.append(end)
+            end += fields[1] + LENGTH_OVERHEAD
+        for start in reversed(starts):
+            yield [*self._between(segment, start, end, end - start)]
+            end = start
+        segment.let_go()
+
+    def _between(
+        self, segment: Segment, position: int, stop: int, chunk_size: int = READ_CHUNK
+    ) -> Iterator[Batch]:
+        file = segment.open_file()
+        chunk, start = b"", position
+        while position < stop:
+            at = position - start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, start, at = self._read(file, position, chunk_size), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise MalformedMessage(f"{segment.path}: no batch at {position}")
+            fields = HEADER.unpack_from(chunk, at)
+            size = fields[1] + LENGTH_OVERHEAD
+            if at + size > len(chunk) and position + size <= segment.size:
+                chunk, start, at = self._read(file, position, max(chunk_size, size)), position, 0
+            if fields[3] != MAGIC or size < HEADER_SIZE or at + size > len(chunk):
+                raise MalformedMessage(f"{segment.path}: no batch at {position}")
+            yield chunk, at, fields
+            position += size
+
+    def _read(self, file: File, position: int, length: int) -> bytes:
+        chunk = file.read(length, position)
+        self.pace(len(chunk))
+        return chunk
+
+
+def whole(chunk: bytes, at: int, fields: Fields) -> bytes:
+    return chunk[at : at + fields[1] + LENGTH_OVERHEAD]
+
+
+def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
+    """The records' bytes, uncompressed: where they lie, from where to where."""
+    begin, end = at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
+    if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[4]:
+        raise MalformedMessage(f"the batch of offset {fields[0]} is damaged")
+    codec = fields[5] & COMPRESSION_MASK
+    if not codec:
+        return chunk, begin, end
+    data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
+    return data, 0, len(data)
+
+
+def has_gaps(fields: Fields) -> bool:
+    return fields[6] + 1 != fields[12]
