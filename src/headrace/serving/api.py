@@ -57,7 +57,9 @@ class Peer(Protocol):
     client_host: str
     listener: str
     principal: Principal
-    repeated: Any  # what a handler has remembered to recognize the next request
+    # What a handler has remembered to recognize the next request; None: nothing yet.
+    repeated: Any  # Produce
+    repeated_commits: Any  # OffsetCommit
     login: Any  # serving/authentication/login.py while it goes on or can expire, else None
     closing: bool  # the outbox is sent, then the connection ends
 
@@ -110,6 +112,6 @@ class Api:
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
     advertised_from: int | None = None
     owner: str = field(default="broker")  # or "controller"
-    # Asked first on a connection of which something is remembered (`Peer.repeated`), with owner,
-    # version, frame, peer and now: the answer, or None to have the request decoded.
+    # Asked first, with owner, version, frame, peer and now, whether this is a request like one that
+    # the connection has sent before: the answer, or None to have the request decoded.
     recognize: Callable[[Any, int, memoryview, Any, Now], Any] | None = None

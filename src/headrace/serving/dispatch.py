@@ -187,7 +187,7 @@ class Dispatch:
         wait_ms = 0
         try:
             answer = None
-            if session.repeated is not None and route.recognize is not None:
+            if route.recognize is not None:
                 answer = route.recognize(route.owner, route.version, frame, session, self.now)
             if answer is None:
                 request = decoded(route, frame, client_id_length)
@@ -298,7 +298,8 @@ class Dispatch:
                     wait_ms = meter.finish(route.api_key)
                     answer = throttled(route, answer, wait_ms)
                     self._throttle(session, wait_ms)
-                place.pieces = route.frame(correlation_id, answer)
+                frame = route.frame_of_body if type(answer) is bytes else route.frame
+                place.pieces = frame(correlation_id, answer)
                 session.line_bytes += len(place.pieces[0])
             except Exception as bug:  # noqa: BLE001 - as above
                 self.failed.append((session, str(self._blame(session, route, bug))))
@@ -385,8 +386,10 @@ def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
     if not wait_ms:
         return answer
     if type(answer) is bytes:
-        # An acknowledgement of Produce ends with this number, and with tags where there are any.
-        at = len(answer) - (5 if route.flexible else 4)
+        # An acknowledgement of Produce ends with this number, and with tags where there are any;
+        # one of OffsetCommit begins with it.
+        tags = 1 if route.flexible else 0
+        at = len(answer) - 4 - tags if route.api_key == PRODUCE_KEY else 0
         return answer[:at] + wait_ms.to_bytes(4, "big") + answer[at + 4 :]
     if hasattr(answer, "throttle_time_ms"):
         answer.throttle_time_ms = wait_ms

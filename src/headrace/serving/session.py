@@ -45,6 +45,7 @@ class Session:
         "connection",
         "software",
         "repeated",
+        "repeated_commits",
         "login",
         "throttled",
     )
@@ -63,7 +64,8 @@ class Session:
         self.frame_size = 0  # of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
-        self.repeated: Any = None  # see `Api.recognize`
+        self.repeated: Any = None  # of Produce, see `Api.recognize`
+        self.repeated_commits: Any = None  # of OffsetCommit
         # Of a listener that asks who is there, until it is known (authentication/login.py).
         self.login: Login | None = None
         self.throttled: Parked | None = None  # ends when its quotas let it be read again

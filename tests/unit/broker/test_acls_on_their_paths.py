@@ -23,6 +23,7 @@ from headrace.protocol.messages import (
     find_coordinator,
     init_producer_id,
     metadata,
+    offset_commit,
     offset_fetch,
     produce,
 )
@@ -99,6 +100,38 @@ def test_a_producer_that_is_recognized_by_its_first_bytes_is_asked_again(bench: 
     assert [about[1:] for about in bench.seen_denied] == [(Operation.WRITE, TOPIC, "orders")]
     bench.allow(Operation.WRITE, "orders")
     assert bench.produce("orders", "v3", session=session).base_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [(TOPIC, "orders", DENIED), (GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED)],
+)
+def test_a_commit_that_is_recognized_by_its_first_bytes_is_asked_again(
+    bench: Guarded, kind: ResourceType, name: str, code: ErrorCode
+) -> None:
+    bench.create("orders")
+    bench.allow(Operation.READ, "orders")
+    bench.allow(Operation.READ, "g", GROUP)
+    find = find_coordinator.FindCoordinatorRequest("g", 0, ["g"])
+    bench.ask(find_coordinator, find, version=6)
+    session = bench.alice()
+
+    def commit(offset: int) -> ErrorCode:
+        part = offset_commit.OffsetCommitRequestPartition(0, offset, -1, "")
+        topic = offset_commit.OffsetCommitRequestTopic("orders", ZERO, [part])
+        request = offset_commit.OffsetCommitRequest("g", -1, "", None, -1, [topic])
+        answer = bench.ask(offset_commit, request, version=9, session=session)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    assert [commit(offset) for offset in (1, 2, 3)] == [ErrorCode.NONE] * 3
+    assert session.repeated_commits.known, "it is recognized by now"
+    bench.take_away(Operation.READ)
+    other = (GROUP, "g") if kind is TOPIC else (TOPIC, "orders")
+    bench.allow(Operation.READ, other[1], other[0])
+    assert commit(4) == code
+    assert [about[1:] for about in bench.seen_denied] == [(Operation.READ, kind, name)]
+    bench.allow(Operation.READ, name, kind)
+    assert commit(5) == ErrorCode.NONE
 
 
 def test_a_partition_that_is_refused_does_not_touch_its_neighbours(bench: Guarded) -> None:

@@ -11,7 +11,9 @@ from headrace.protocol.messages import (
     delete_topics,
     describe_client_quotas,
     fetch,
+    find_coordinator,
     metadata,
+    offset_commit,
     produce,
 )
 from tests.unit.broker.bench import PARKED, Bench, build, fetch_request, values_in
@@ -287,6 +289,26 @@ def test_whoever_takes_too_much_time_is_told_so_in_every_answer(tmp_path):
     session = bench.connect()
     answer = bench.ask(metadata, metadata.MetadataRequest([], False), session=session)
     assert answer.throttle_time_ms == 1_000 and session.muted
+
+
+def test_recognized_commits_are_told_so_too(tmp_path):
+    ticks = iter(range(0, 10**15, 3_000_000_000))
+    bench = Bench(tmp_path / "data", request_clock=lambda: next(ticks))
+    bench.create("orders")
+    find = find_coordinator.FindCoordinatorRequest("g", 0, ["g"])
+    bench.ask(find_coordinator, find, version=6)
+    part = offset_commit.OffsetCommitRequestPartition(0, 5, -1, "")
+    topic = offset_commit.OffsetCommitRequestTopic("orders", bytes(16), [part])
+    request = offset_commit.OffsetCommitRequest("g", -1, "", None, -1, [topic])
+    session = bench.connect()
+    answers = []
+    for limited in (False, False, True):
+        if limited:
+            limit(bench, **{TIME: 20})
+        answers.append(bench.ask(offset_commit, request, version=9, session=session))
+    assert session.repeated_commits.known
+    assert [answer.throttle_time_ms for answer in answers] == [0, 0, 1_000]
+    assert answers[2].topics == answers[1].topics
 
 
 # ---- setting and describing ---------------------------------------------------------------------

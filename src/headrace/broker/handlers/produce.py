@@ -98,7 +98,8 @@ def recognize_one(
     broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
 ) -> ProduceResponse | bytes | None:
     """The same for a request that begins as an earlier one of its connection did."""
-    recognized = recognize(session.repeated, version, frame)
+    heads = session.repeated
+    recognized = None if heads is None else recognize(heads, version, frame)
     if recognized is None:
         return None
     found, records = recognized
