@@ -39,6 +39,7 @@ SESSION_TIMEOUT_MS = 10_000
 # own limit of five minutes is also how long a rebalance of all others would wait for it.
 LONGEST_SILENCE_MS = 120_000
 COMMIT_EVERY_S = 0.5
+LAST_ANSWER_S = 5.0  # at the end, for the commit before the last
 LAST_COMMIT_S = 5.0  # a rebalance is over by then, or another has what was ours
 CHUNK = 2_000
 CHUNK_BYTES = 32_000_000
@@ -244,18 +245,21 @@ class Intake:
 
     # ---- what is settled
 
-    def _move(self) -> None:
+    def _move(self) -> bool:
+        """Whether nothing spoke against it; if not, the group or the cluster needs a while."""
         moving = [one for one in self.owned.values() if one.moves or one.moving]
         if not moving:
-            return
+            return True
         try:
             self.settling.move(moving)
+            return True
         except NotOurs:
             log.info("records were not moved to their retry topic: the group is being rebalanced")
         except KafkaException as failure:
             log.warning(
                 "records are not moved to their retry topic yet: %s", kafka_error(failure).str()
             )
+        return False
 
     def _commit_now_and_then(self) -> None:
         now = time.monotonic()
@@ -402,11 +406,15 @@ class Intake:
         consumer.incremental_unassign(taken)
 
     def _wait_for(self, going: list[OwnedPartition]) -> None:
-        """Until what is under way has ended, within the limit."""
+        """Until what is under way has ended, within the limit. With exactly-once that is when its
+        transaction has.
+        """
         deadline = time.monotonic() + self._revoke_wait_s
+        may_move = True
         while any(owned.running > 0 for owned in going) and time.monotonic() < deadline:
             self._loop_work()
             self._renew_lease()
+            may_move = may_move and self._move()
             time.sleep(0.002)
         late = [owned for owned in going if owned.running > 0]
         if late:
@@ -437,10 +445,15 @@ class Intake:
 
     # ---- the end
 
-    def _commit_to_the_end(self, deadline: float) -> None:
+    def _commit_to_the_end(self, within_s: float) -> None:
         """While a rebalance is under way, as when several workers end at once, the group takes no
         offsets: wait until it is over, else what we have done would be done again.
         """
+        deadline = time.monotonic() + min(within_s, LAST_ANSWER_S)
+        while self.settling.unanswered and time.monotonic() < deadline:
+            self.consumer.poll(BUSY_POLL_S)  # an older commit must not be the last to arrive
+            self._renew_lease()
+        deadline = time.monotonic() + min(within_s, LAST_COMMIT_S)
         while self.owned:
             try:
                 self.settling.commit(self.owned.values(), wait=True)
@@ -464,7 +477,7 @@ class Intake:
             self._renew_lease()
             self._loop_work()
             self._move()
-        self._commit_to_the_end(min(deadline, time.monotonic() + LAST_COMMIT_S))
+        self._commit_to_the_end(max(0.0, deadline - time.monotonic()))
         self._revoke_wait_s = max(0.0, deadline - time.monotonic())
         self.consumer.close()  # calls _revoked, which commits
         if self._retries is not None:

@@ -5,6 +5,13 @@ was unblocked by the one may have gone on in the other. Moves are written in a t
 commits the offsets of what they replace (KIP-447): a worker that has lost its partitions cannot
 move anything. All calls come from the polling thread, because librdkafka's group metadata hangs
 otherwise.
+
+One commit at a time. librdkafka sends a commit that was refused for a passing reason (the
+coordinator has moved, its disk is full) again after a while, and does not hold back those that
+came after it: the older one may be the last to arrive, and what arrives last stands, without an
+error to anybody. So while one is unanswered no other is sent, and no transaction is begun. Only
+where nothing can be waited for, when the group takes partitions away, a second one may follow; if
+the first comes after it, records are handled again, and none is lost.
 """
 
 from __future__ import annotations
@@ -46,9 +53,12 @@ class Settling:
     # ---- offsets
 
     def commit(self, owned: Iterable[OwnedPartition], *, wait: bool) -> None:
-        """Commit what has changed, with `wait` also what was sent and not answered yet. Raises
-        NotOurs if told so, which only happens with `wait`.
+        """Commit what has changed, unless the commit before is unanswered; with `wait` anyway, and
+        what was sent and not answered once more. Raises NotOurs if told so, which only happens
+        with `wait`.
         """
+        if self.unanswered and not wait:
+            return
         offsets, streams = _changed(owned, sent_too=wait and self.unanswered > 0)
         if not offsets:
             return
@@ -86,11 +96,14 @@ class Settling:
     # ---- transactions
 
     def move(self, owned: list[OwnedPartition]) -> None:
-        """Write the moves of these partitions and commit their offsets, all or nothing.
+        """Write the moves of these partitions and commit their offsets, all or nothing; nothing
+        yet while a commit is unanswered, which could take the offsets back.
 
         Raises NotOurs; then nothing was written, and the group will say what is still ours. May be
         called again with the same partitions after any failure.
         """
+        if self.unanswered:
+            return
         moves: list[Move] = []
         for one in owned:
             with one.work.lock:

@@ -4,6 +4,7 @@ nobody.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -54,3 +55,68 @@ def test_what_it_cannot_promise_is_refused_at_once(wrong: dict[str, Any]) -> Non
 
         @app.on("in", exactly_once=True, **wrong)
         async def handle(values: list[str]) -> None: ...
+
+
+def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> None:
+    """If that one is sent again, it may arrive after the transaction and take its places back."""
+    cluster.topic("in")
+    cluster.topic("out")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("in", exactly_once=True, publish="out")
+    async def handle(value: str) -> str:
+        return value
+
+    with app.running():
+        assert app.worker is not None
+        intake = app.worker.intake
+        cluster.until(lambda: intake.owned)
+        [owned] = intake.owned.values()
+        cluster.until(lambda: owned.source.committed == (0, "") and not intake.settling.unanswered)
+        intake.settling.unanswered = 1
+        app.send("in", "x")
+        cluster.until(lambda: owned.moves)
+        turns = set[float]()
+        cluster.until(lambda: turns.add(intake._polled_at) or len(turns) > 10)
+        assert owned.moves and cluster.records("out") == []
+        intake._told(None, [])
+        cluster.until(lambda: app.subscriptions[0].stats.handled == 1)
+        assert [record.value for record in cluster.records("out")] == [b"x"]
+
+
+def test_a_partition_that_goes_leaves_when_its_results_are_written(
+    cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.topic("in", partitions=2)
+    cluster.topic("out")
+    plug, release = threading.Event(), threading.Event()
+
+    def worker_of() -> App:
+        app = App(cluster.bootstrap, group="g")
+
+        @app.on("in", exactly_once=True, publish="out")
+        def handle(value: str) -> str:
+            (plug if value == "plug" else release).wait(30)
+            return value
+
+        return app
+
+    caplog.set_level("WARNING", logger="headrace.app")
+    first, second = worker_of(), worker_of()
+    with first.running():
+        first.send("in", "plug", partition=0)
+        assert first.worker is not None
+        [work], owned = first.worker.works, first.worker.intake.owned
+        cluster.until(lambda: work.stats.in_flight == 1)
+        for partition in (0, 1):  # they wait behind it, and are taken together
+            first.send("in", str(partition), partition=partition)
+        cluster.until(lambda: work.lanes.waiting == 2)
+        plug.set()
+        cluster.until(lambda: [one.running for one in owned.values()] == [1, 1])
+        with second.running():
+            cluster.until(lambda: any(one.closing for one in list(owned.values())))
+            release.set()
+            cluster.until(lambda: second.worker and len(second.worker.intake.owned) == 1)
+    values = sorted(record.value for record in cluster.records("out"))
+    assert values == [b"0", b"1", b"plug"]
+    assert "still at work" not in caplog.text
