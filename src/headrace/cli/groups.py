@@ -6,17 +6,16 @@ members, because they would go on from where they are.
 
 from __future__ import annotations
 
-import csv
-import re
 import sys
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.cli import output
+from headrace.cli import output, reset_targets
 from headrace.cli.cluster import (
     DEFAULT_TIMEOUT_S,
     Bootstrap,
@@ -42,12 +41,33 @@ Names = Annotated[
     list[str], typer.Argument(metavar="GROUP...", help="The groups.", show_default=False)
 ]
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"(\d+)([smhdw])")
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "Dead",
+)
+TYPES = ("classic", "consumer")
+
+# How many offsets that were moved to an edge are told one by one.
+TOLD_ONE_BY_ONE = 3
 
 
 @app.command("list")
 def list_groups(
+    state: Annotated[
+        list[str],
+        typer.Option("--state", metavar="STATE", help="Only those that are so. Repeat for more."),
+    ] = [],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Only those of this protocol: classic, consumer."
+        ),
+    ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
@@ -55,40 +75,61 @@ def list_groups(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the groups of the cluster."""
+    states = {_one_of(STATES, each, "--state") for each in state}
+    types = set() if kind is None else {_one_of(TYPES, kind, "--type")}
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        found = Groups(cluster).all()
+        found = [
+            group
+            for group in Groups(cluster).all()
+            if (not states or group.state in states) and (not types or group.type in types)
+        ]
     if as_json:
         output.answer_json(found)
     elif not found:
-        output.note("There are no groups.")
+        output.note("There are no such groups." if states or types else "There are no groups.")
     else:
         rows = [(group.group, group.state, group.type) for group in found]
         output.table(("group", "state", "type"), rows)
 
 
+def _one_of(known: tuple[str, ...], said: str, option: str) -> str:
+    for each in known:
+        if each.lower() == said.lower():
+            return each
+    raise typer.BadParameter(f"{said!r} is none of {', '.join(known)}.", param_hint=option)
+
+
 @app.command()
 def describe(
     names: Names,
+    members: Annotated[
+        bool, typer.Option("--members", help="The members and what they have, instead of the lag.")
+    ] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show members, and the lag of each partition and in all."""
+    """Show the state of groups and the lag of each partition and in all, or the members."""
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         found = Groups(cluster).describe(names)
     if as_json:
         output.answer_json([_as_object(group) for group in found])
         return
     for group in found:
-        _show(group)
+        output.say(_summary(group))
+        if members:
+            _show_members(group)
+        else:
+            _show_progress(group)
 
 
 def _as_object(group: client.GroupDescription) -> dict[str, object]:
     return {
         "group": group.group,
         "state": group.state,
+        "type": group.type,
         "protocol": group.protocol,
         "coordinator": group.coordinator,
         "lag": group.lag,
@@ -107,16 +148,56 @@ def _as_object(group: client.GroupDescription) -> dict[str, object]:
     }
 
 
-def _show(group: client.GroupDescription) -> None:
-    members = output.count(len(group.members), "member")
-    protocol = f", {group.protocol}" if group.protocol else ""
-    output.say(f"{group.group}: {group.state}, {members}{protocol}, lag {group.lag:,} in all")
+def _summary(group: client.GroupDescription) -> str:
+    """One line: what one wants to know first."""
+    words = [group.state, output.count(len(group.members), "member")]
+    idle = sum(not member.assigned for member in group.members)
+    if idle:
+        words[-1] += f" ({idle:,} without partitions)"
+    words += [group.type, group.protocol, f"lag {group.lag:,} in all"]
+    unknown = sum(one.lag is None for one in group.progress)
+    if unknown:
+        words[-1] += f" and unknown in {output.count(unknown, 'partition')}"
+    return f"{group.group}: {', '.join(word for word in words if word)}"
+
+
+def _show_progress(group: client.GroupDescription) -> None:
     rows: list[tuple[output.Cell, ...]] = [
         (one.topic, one.partition, one.committed, one.end_offset, one.lag, one.member)
         for one in group.progress
     ]
     if rows:
         output.table(("topic", "partition", "committed", "end", "lag", "member"), rows)
+
+
+def _show_members(group: client.GroupDescription) -> None:
+    rows: list[tuple[output.Cell, ...]] = [
+        (
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.host,
+            len(member.assigned),
+            spans(member.assigned) or None,
+        )
+        for member in group.members
+    ]
+    if rows:
+        output.table(("member", "instance", "client", "host", "partitions", "which"), rows)
+
+
+def spans(places: list[Place]) -> str:
+    """`orders:0-3,7 bills:0`: sorted places with runs as spans, as `reset --topic` has them."""
+    words = []
+    for topic, of_topic in groupby(places, key=lambda place: place[0]):
+        runs: list[list[int]] = []
+        for _, partition in of_topic:
+            if runs and runs[-1][-1] == partition - 1:
+                runs[-1][1:] = [partition]
+            else:
+                runs.append([partition])
+        words.append(f"{topic}:" + ",".join("-".join(map(str, run)) for run in runs))
+    return " ".join(words)
 
 
 @app.command()
@@ -127,7 +208,7 @@ def reset(
         typer.Option(
             "--topic",
             metavar="TOPIC[:P,P...]",
-            help="A topic, or some of its partitions. Repeat for more.",
+            help="A topic, or some of its partitions (0-3,7). Repeat for more.",
         ),
     ] = [],
     all_topics: Annotated[
@@ -135,6 +216,9 @@ def reset(
     ] = False,
     to_beginning: Annotated[bool, typer.Option("--to-beginning", help="The first record.")] = False,
     to_end: Annotated[bool, typer.Option("--to-end", help="Behind the last record.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where it is, or the end where it is nowhere.")
+    ] = False,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", metavar="N", help="This offset.")
     ] = None,
@@ -156,6 +240,9 @@ def reset(
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it; without this it is only shown.")
     ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Show it as lines for --from-file.")
+    ] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
@@ -166,45 +253,59 @@ def reset(
     said = {
         "--to-beginning": to_beginning or None,
         "--to-end": to_end or None,
+        "--to-current": to_current or None,
         "--to-offset": to_offset,
-        "--to-time": to_time,
-        "--by-duration": by_duration,
+        "--to-time": None if to_time is None else reset_targets.moment_ms(to_time),
+        "--by-duration": None if by_duration is None else _ago_ms(by_duration),
         "--shift-by": shift_by,
         "--from-file": from_file,
     }
     where = [(name, value) for name, value in said.items() if value is not None]
     if len(where) != 1:
         raise typer.BadParameter(f"Say where to, in one way: {', '.join(said)}.")
+    if from_file is not None and (topic or all_topics):
+        raise typer.BadParameter("The file says which topics: leave out --topic and --all-topics.")
     if from_file is None and bool(topic) == all_topics:
         raise typer.BadParameter("Say which topics: --topic or --all-topics.")
+    if export and as_json:
+        raise typer.BadParameter("Say --export or --json, not both.")
+    topics = [reset_targets.topic_and_partitions(each) for each in topic]
+    filed = None if from_file is None else reset_targets.read_places(from_file, group)
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         groups = Groups(cluster)
-        if from_file is not None:
-            targets: Mapping[Place, int] = read_places(from_file)
-        else:
-            places = _places(groups, group, topic)
-            targets = _targets(groups, group, places, *where[0])
         groups.require_inactive(group)
+        targets: Mapping[Place, int]
+        if filed is not None:
+            targets = filed
+        else:
+            targets = _targets(groups, group, _places(groups, group, topics), *where[0])
         moves = groups.plan(group, targets)
-        if execute and moves:
+        is_new = not execute and not groups.is_there(group)
+        if execute:
             groups.move(group, moves)
-    _tell_moves(group, moves, executed=execute, as_json=as_json)
+    _tell_moves(group, moves, executed=execute, as_json=as_json, export=export)
+    if is_new:
+        output.note(f"There is no group {group} yet: --execute makes it.")
 
 
-def _places(groups: Groups, group: str, topics: list[str]) -> list[Place]:
+def _ago_ms(text: str) -> int:
+    return int(time.time() * 1000) - reset_targets.duration_ms(text)
+
+
+def _places(groups: Groups, group: str, topics: list[tuple[str, list[int]]]) -> list[Place]:
     if not topics:
         found = sorted(groups.committed(group))
+        if not found and not groups.is_there(group):
+            raise client.no_such_group(group)
         if not found:
             raise Failure(f"Group {group} has committed nothing: name topics with --topic.")
         return found
-    places: list[Place] = []
-    for said in topics:
-        name, _, partitions = said.partition(":")
+    places: dict[Place, None] = {}
+    for name, partitions in topics:
         everything = groups.partitions_of(name)
-        places += (
-            [(name, int(part)) for part in partitions.split(",")] if partitions else everything
-        )
-    return places
+        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
+    groups.require_partitions(places)
+    return list(places)
 
 
 def _targets(
@@ -214,65 +315,54 @@ def _targets(
         return groups.beginnings(places)
     if way == "--to-end":
         return groups.ends(places)
-    if way == "--to-time":
-        return groups.at_time(places, time_in_ms(str(value)))
-    if way == "--by-duration":
-        return groups.at_time(places, time_ago_ms(str(value)))
+    if way == "--to-current":
+        return groups.ends(places) | _committed(groups, group, places)
     number = int(str(value))
+    if way in ("--to-time", "--by-duration"):
+        return groups.at_time(places, number)
     if way == "--to-offset":
         return dict.fromkeys(places, number)
+    committed = _committed(groups, group, places)
+    for topic, partition in places:
+        if (topic, partition) not in committed:
+            raise Failure(f"Group {group} has committed nothing in {topic}-{partition}.")
+    return {place: offset + number for place, offset in committed.items()}
+
+
+def _committed(groups: Groups, group: str, places: list[Place]) -> dict[Place, int]:
     committed = groups.committed(group)
-    missing = [place for place in places if place not in committed]
-    if missing:
-        raise Failure(f"Group {group} has committed nothing in {missing[0][0]}-{missing[0][1]}.")
-    return {place: max(committed[place] + number, 0) for place in places}
+    return {place: committed[place] for place in places if place in committed}
 
 
-def time_in_ms(text: str) -> int:
-    """ISO 8601; without a zone it is the time of this machine."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError as wrong:
-        raise typer.BadParameter(f"{text} is no time such as 2026-01-31T12:00.") from wrong
-
-
-def time_ago_ms(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise typer.BadParameter(f"{text} is no duration such as 30m, 12h or 7d.")
-    ago = timedelta(**{_UNITS[match[2]]: int(match[1])})
-    return int((datetime.now(UTC) - ago).timestamp() * 1000)
-
-
-def read_places(path: Path) -> dict[Place, int]:
-    try:
-        text = path.read_text("utf-8")
-    except OSError as failure:
-        raise Failure(f"Cannot read {path}: {failure.strerror}.") from failure
-    found: dict[Place, int] = {}
-    for number, line in enumerate(csv.reader(text.splitlines()), start=1):
-        if not line:
-            continue
-        try:
-            topic, partition, offset = line
-            found[topic, int(partition)] = int(offset)
-        except ValueError as wrong:
-            raise Failure(f"Line {number} of {path} is not topic,partition,offset.") from wrong
-    return found
-
-
-def _tell_moves(group: str, moves: list[Move], *, executed: bool, as_json: bool) -> None:
+def _tell_moves(
+    group: str, moves: list[Move], *, executed: bool, as_json: bool, export: bool
+) -> None:
     if as_json:
         output.answer_json({"group": group, "executed": executed, "partitions": moves})
         return
-    rows: list[tuple[output.Cell, ...]] = [
-        (move.topic, move.partition, move.current, move.target) for move in moves
-    ]
-    output.table(("topic", "partition", "now", "new"), rows)
+    if export:
+        typer.echo(reset_targets.exported(moves), nl=False)
+    else:
+        rows: list[tuple[output.Cell, ...]] = [
+            (move.topic, move.partition, move.current, move.target) for move in moves
+        ]
+        output.table(("topic", "partition", "now", "new"), rows)
+    _tell_edges([move for move in moves if move.target != move.wanted])
     if executed:
         output.note(f"Group {group} goes on from there.")
     else:
         output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+def _tell_edges(moved: list[Move]) -> None:
+    for move in moved[:TOLD_ONE_BY_ONE]:
+        edge = "the first record" if move.wanted < move.target else "the end"
+        output.note(
+            f"{move.topic}-{move.partition} holds no offset {move.wanted}: "
+            f"{edge}, {move.target}, is taken."
+        )
+    if len(moved) > TOLD_ONE_BY_ONE:
+        output.note(f"So it is with {len(moved) - TOLD_ONE_BY_ONE:,} more.")
 
 
 @app.command()
@@ -286,12 +376,17 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete groups without members, with all their offsets. On a terminal it asks first."""
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        question = f"Delete {', '.join(names)} with all offsets?"
-        if not typer.confirm(question):
-            raise Failure("Nothing was deleted.")
+    names = list(dict.fromkeys(names))
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         groups = Groups(cluster)
+        for name in names:  # all or none, as far as one can see beforehand
+            if not groups.is_there(name):
+                raise client.no_such_group(name)
+            groups.require_inactive(name)
+        if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+            question = f"Delete {', '.join(names)} with all offsets?"
+            if not typer.confirm(question):
+                raise Failure("Nothing was deleted.")
         for name in names:
             groups.delete(name)
     if as_json:

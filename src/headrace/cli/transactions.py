@@ -1,11 +1,13 @@
 """`headrace transactions`: what is open, for how long, and ending one that hangs.
 
 `abort` shows what it would end and does it only with --execute: records of the transaction are lost
-to readers of committed records for good.
+to readers of committed records for good. In a partition it ends only what no coordinator knows: a
+marker against a transaction that may yet commit elsewhere would tear it.
 """
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -22,11 +24,13 @@ from headrace.cli.cluster import (
     cluster_at,
 )
 from headrace.cli.failure import Failure
+from headrace.client.hanging import OpenInPartition, hanging, open_in_partitions
 from headrace.client.transactional_ids import (
-    OpenTransaction,
     TransactionalIds,
     TransactionDescription,
+    TransactionSummary,
 )
+from headrace.contract import durations
 
 app = typer.Typer(
     help="List, describe and abort transactions.",
@@ -36,7 +40,7 @@ app = typer.Typer(
 )
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-DRY_RUN = "Nothing was done. Say --execute to abort."
+DRY_RUN = "A dry run: nothing was changed. Add --execute to abort."
 
 
 @app.command("list")
@@ -48,18 +52,36 @@ def list_transactions(
         float | None,
         typer.Option("--longer-than", metavar="SECONDS", min=0, help="Begun before so long."),
     ] = None,
+    only_hanging: Annotated[
+        bool, typer.Option("--hanging", help="Where one is open that no coordinator will end.")
+    ] = False,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Look for hanging ones in this topic only.")
+    ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """List the transactional ids of the cluster."""
+    """List the transactional ids of the cluster, or where a transaction hangs."""
+    if only_hanging and (only_open or longer_than is not None):
+        raise typer.BadParameter("--hanging goes with --topic only.")
+    if topic is not None and not only_hanging:
+        raise typer.BadParameter("--topic goes with --hanging only.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        found = TransactionalIds(cluster).all(
+        ids = TransactionalIds(cluster)
+        if only_hanging:
+            _show_hanging(hanging(ids, ids.led_partitions(topic)), as_json=as_json)
+            return
+        found = ids.all(
             OPEN_STATES if only_open else (),
             longer_than_ms=None if longer_than is None else int(longer_than * 1000),
         )
+    _show_all(found, as_json=as_json)
+
+
+def _show_all(found: list[TransactionSummary], *, as_json: bool) -> None:
     if as_json:
         output.answer_json(found)
     elif not found:
@@ -69,6 +91,33 @@ def list_transactions(
             ("transactional id", "state", "producer", "coordinator"),
             [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found],
         )
+
+
+def _show_hanging(found: list[OpenInPartition], *, as_json: bool) -> None:
+    if as_json:
+        output.answer_json(found)
+    elif not found:
+        output.note("None hangs.")
+    else:
+        _table_of(found)
+        output.note("End one with `headrace transactions abort --topic T --partition N`.")
+
+
+def _table_of(found: list[OpenInPartition]) -> None:
+    output.table(
+        ("topic", "partition", "start offset", "producer", "epoch", "last record"),
+        [
+            (
+                each.topic,
+                each.partition,
+                each.start_offset,
+                each.producer_id,
+                each.producer_epoch,
+                _when(each.last_timestamp_ms),
+            )
+            for each in found
+        ],
+    )
 
 
 @app.command()
@@ -83,7 +132,7 @@ def describe(
     """Show state, producer, age and partitions of transactional ids."""
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         known = TransactionalIds(cluster)
-        found = [known.describe(each) for each in ids]
+        found = [known.describe(each) for each in dict.fromkeys(ids)]
     if as_json:
         output.answer_json(found)
         return
@@ -98,13 +147,25 @@ def _show(found: TransactionDescription) -> None:
         f"coordinator {found.coordinator}"
     )
     if found.started_ms is not None:
-        output.say(f"the last one began {_when(found.started_ms)}")
+        output.say(f"the last one began {_when(found.started_ms)}{_age(found)}")
     if found.partitions:
         output.table(("topic", "partition"), found.partitions)
 
 
+def _age(found: TransactionDescription) -> str:
+    """How long one is open that is."""
+    if found.state not in OPEN_STATES or found.started_ms is None:
+        return ""
+    open_s = max(int(time.time()) - found.started_ms // 1000, 0)
+    return f" and is open for {durations.write(open_s * 1000) if open_s else '0s'}"
+
+
 def _when(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    try:
+        moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # a producer may write any timestamp
+        return str(wall_ms)
+    return moment.isoformat(sep=" ", timespec="seconds")
 
 
 @app.command()
@@ -116,11 +177,15 @@ def abort(
     topic: Annotated[
         str | None, typer.Option("--topic", help="Where one hangs that no coordinator knows.")
     ] = None,
-    partition: Annotated[int, typer.Option("--partition", min=0)] = 0,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="In which partition of it.")
+    ] = None,
     start_offset: Annotated[
         int | None, typer.Option("--start-offset", help="Which one there; default: all.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this it is only shown.")
+    ] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
@@ -128,29 +193,30 @@ def abort(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Abort the open transaction of an id, or one that hangs in a partition."""
-    if (transactional_id is None) == (topic is None):
-        raise Failure("Name a transactional id, or a partition with --topic and --partition.")
+    of_partition = (topic, partition, start_offset)
+    if transactional_id is not None and of_partition != (None, None, None):
+        raise typer.BadParameter("Name a transactional id or a partition, not both.")
+    if transactional_id is None and (topic is None or partition is None):
+        raise typer.BadParameter(
+            "Name a transactional id, or a partition with --topic and --partition."
+        )
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        known = TransactionalIds(cluster)
+        ids = TransactionalIds(cluster)
         if transactional_id is not None:
-            _abort_id(known, transactional_id, execute=execute, as_json=as_json)
-        elif topic is not None:
-            found = [
-                each
-                for each in known.open_in(topic, partition)
-                if start_offset in (None, each.start_offset)
-            ]
-            _abort_hanging(known, topic, partition, found, execute=execute, as_json=as_json)
+            _abort_id(ids, transactional_id, execute=execute, as_json=as_json)
+        elif topic is not None and partition is not None:
+            found = _forgotten(ids, topic, partition, start_offset)
+            _abort_hanging(ids, found, execute=execute, as_json=as_json)
 
 
 def _abort_id(
-    known: TransactionalIds, transactional_id: str, *, execute: bool, as_json: bool
+    ids: TransactionalIds, transactional_id: str, *, execute: bool, as_json: bool
 ) -> None:
-    found = known.describe(transactional_id)
+    found = ids.describe(transactional_id)
     if found.state != "Ongoing":
         raise Failure(f"{transactional_id} has no open transaction: it is {found.state}.")
     if execute:
-        known.abort(transactional_id)
+        ids.abort(transactional_id)
     if as_json:
         output.answer_json({"aborted": execute, "transaction": found})
         return
@@ -158,28 +224,36 @@ def _abort_id(
     output.note("Aborted; its producer is fenced." if execute else DRY_RUN)
 
 
-def _abort_hanging(
-    known: TransactionalIds,
-    topic: str,
-    partition: int,
-    found: list[OpenTransaction],
-    *,
-    execute: bool,
-    as_json: bool,
-) -> None:
+def _forgotten(
+    ids: TransactionalIds, topic: str, partition: int, start_offset: int | None
+) -> list[OpenInPartition]:
+    """Those that hang there; a sentence if none does."""
+    found = [
+        each
+        for each in open_in_partitions(ids, [(topic, partition)])
+        if start_offset in (None, each.start_offset)
+    ]
     if not found:
         raise Failure(f"No such transaction is open in {topic}-{partition}.")
+    hangs = [each for each in found if each.transactional_id is None]
+    if not hangs:
+        owner = found[0].transactional_id
+        raise Failure(
+            f"The transaction at offset {found[0].start_offset} of {topic}-{partition} does not "
+            f"hang: it is that of {owner}, and its coordinator will end it. Abort it whole with "
+            f"`headrace transactions abort {owner}`."
+        )
+    return hangs
+
+
+def _abort_hanging(
+    ids: TransactionalIds, found: list[OpenInPartition], *, execute: bool, as_json: bool
+) -> None:
     if execute:
         for each in found:
-            known.abort_in(topic, partition, each)
+            ids.abort_in(each.topic, each.partition, each.as_known_there())
     if as_json:
         output.answer_json({"aborted": execute, "transactions": found})
         return
-    output.table(
-        ("producer", "epoch", "start offset", "last record"),
-        [
-            (e.producer_id, e.producer_epoch, e.start_offset, _when(e.last_timestamp_ms))
-            for e in found
-        ],
-    )
+    _table_of(found)
     output.note("Aborted." if execute else DRY_RUN)

@@ -2,7 +2,8 @@
 
 Calls wait until the cluster has answered; what it refuses is raised as `ClientError`. A reset is
 first planned (`plan`), which changes nothing, and then carried out (`move`), which the cluster
-refuses while the group has members.
+refuses while the group has members. librdkafka does the asking; only states that it has no name for
+(those of the newer protocol) are asked for with our own codecs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.client.connection import Connection, reach
-from headrace.client.errors import ClientError, NoSuchTopic, explain, kafka_error
+from headrace.client.errors import NO_LONGER_OURS, ClientError, NoSuchTopic, explain, kafka_error
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.messages import list_groups
 
 Place = tuple[str, int]  # topic, partition
+
+# Nobody is in it, so its place may be changed from outside. A group that is not there is Dead.
+IDLE, DEAD = ("Empty", "Dead"), "Dead"
+UNKNOWN = "Unknown"
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -56,7 +63,9 @@ class Member:
 
 @dataclass(slots=True)
 class Progress:
-    """One partition of a group; `lag` is None where it has committed nothing."""
+    """One partition of a group; `lag` is None where it has committed nothing, or where there is no
+    end: the topic is gone, or it has no leader now.
+    """
 
     topic: str
     partition: int
@@ -75,7 +84,8 @@ class Progress:
 class GroupDescription:
     group: str
     state: str
-    protocol: str
+    type: str  # classic or consumer: which protocol its members speak
+    protocol: str  # the assignor
     coordinator: int | None
     members: list[Member] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
@@ -87,12 +97,15 @@ class GroupDescription:
 
 @dataclass(slots=True)
 class Move:
-    """From where to where a group goes in one partition."""
+    """From where to where a group goes in one partition; `target` is `wanted`, or the edge of what
+    the partition holds.
+    """
 
     topic: str
     partition: int
     current: int | None
     target: int
+    wanted: int
 
 
 class Groups:
@@ -106,42 +119,69 @@ class Groups:
     def all(self) -> list[GroupSummary]:
         asked = self._admin.list_consumer_groups(request_timeout=self.connection.timeout_s)
         found = self._answer(asked)
-        return sorted(
-            (
-                GroupSummary(group.group_id, _state(group.state), _type(group))
-                for group in found.valid
-            ),
-            key=lambda group: group.group,
-        )
+        for failure in found.errors:  # a list that lacks the groups of one broker would mislead
+            raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        groups = [
+            GroupSummary(group.group_id, _state(group.state), _type(group)) for group in found.valid
+        ]
+        if any(group.state == UNKNOWN for group in groups):
+            states = self._states()
+            for group in groups:
+                group.state = states.get(group.group, group.state)
+        return sorted(groups, key=lambda group: group.group)
+
+    def _states(self) -> dict[str, str]:
+        """Of all groups, in the cluster's own words."""
+        states = {}
+        for broker in self.cluster.brokers.values():
+            with Wire(self.connection, (str(broker.host), broker.port)) as wire:
+                answer = wire.ask(list_groups, list_groups.ListGroupsRequest())
+            require_no_error(answer.error_code)
+            states.update({group.group_id: group.group_state for group in answer.groups})
+        return states
 
     def describe(self, names: Iterable[str]) -> list[GroupDescription]:
-        known = {group.group for group in self.all()}
-        return [self._describe(name) for name in _all_known(names, known)]
+        return [self._describe(name) for name in dict.fromkeys(names)]
 
     def _describe(self, name: str) -> GroupDescription:
-        asked = self._admin.describe_consumer_groups(
-            [name], request_timeout=self.connection.timeout_s
-        )
-        found = self._answer(asked[name], group=name)
+        found, state = self._look_at(name)
+        if state == DEAD:
+            raise no_such_group(name)
         members = [
             Member(
                 member.member_id,
                 member.client_id,
                 member.host,
                 member.group_instance_id,
-                [(one.topic, one.partition) for one in member.assignment.topic_partitions],
+                sorted((one.topic, one.partition) for one in member.assignment.topic_partitions),
             )
             for member in found.members
         ]
         coordinator = None if found.coordinator is None else found.coordinator.id
         return GroupDescription(
             name,
-            _state(found.state),
+            state,
+            _type(found),
             found.partition_assignor or "",
             coordinator,
             members,
             self._progress(name, members),
         )
+
+    def _look_at(self, name: str) -> tuple[Any, str]:
+        """What librdkafka knows of a group, and its state; Dead if it is not there."""
+        asked = self._admin.describe_consumer_groups(
+            [name], request_timeout=self.connection.timeout_s
+        )
+        try:
+            found = self._answer(asked[name], group=name)
+        except NoSuchGroup:
+            return None, DEAD
+        state = _state(found.state)
+        return found, self._states().get(name, state) if state == UNKNOWN else state
+
+    def is_there(self, name: str) -> bool:
+        return self._look_at(name)[1] != DEAD
 
     def _progress(self, name: str, members: list[Member]) -> list[Progress]:
         committed = self.committed(name)
@@ -167,12 +207,22 @@ class Groups:
     def partitions_of(self, topic: str) -> list[Place]:
         found = self.cluster.topics.get(topic)
         if found is None:
-            raise NoSuchTopic(f"There is no topic {topic}.")
+            hidden = ", or this user may not see it" if self.connection.is_secured else ""
+            raise NoSuchTopic(f"There is no topic {topic}{hidden}.")
         return [(topic, index) for index in sorted(found.partitions)]
 
+    def require_partitions(self, places: Iterable[Place]) -> None:
+        for topic, partition in places:
+            known = self.cluster.topics.get(topic)
+            count = len(self.partitions_of(topic) if known is None else known.partitions)
+            if not 0 <= partition < count:
+                raise ClientError(
+                    f"There is no partition {partition} of topic {topic}, which has {count}."
+                )
+
     def offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
-        """-1 where there is no such offset; places that are gone are left out."""
-        wanted = {TopicPartition(*place): which for place in places if self._is_there(place)}
+        """-1 where there is no such offset; left out where nobody can be asked."""
+        wanted = {TopicPartition(*place): which for place in places if self._is_led(place)}
         if not wanted:
             return {}
         asked = self._admin.list_offsets(wanted, request_timeout=self.connection.timeout_s)
@@ -181,44 +231,50 @@ class Groups:
             for place, future in asked.items()
         }
 
-    def _is_there(self, place: Place) -> bool:
+    def _is_led(self, place: Place) -> bool:
         topic = self.cluster.topics.get(place[0])
-        return topic is not None and place[1] in topic.partitions
+        found = None if topic is None else topic.partitions.get(place[1])
+        return found is not None and found.leader in self.cluster.brokers
 
     # --- putting a group elsewhere
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        return self.offsets(places, _EARLIEST)
+        return self._asked(places, _EARLIEST)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        return self.offsets(places, _LATEST)
+        return self._asked(places, _LATEST)
 
     def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
         """The first record of that time or later; the end where there is none."""
         places = list(places)
-        spec: OffsetSpec = OffsetSpec.for_timestamp(time_ms)
-        found, ends = self.offsets(places, spec), self.ends(places)
+        # Before 1970 there is nothing, and -1 and its like have meanings of their own.
+        spec: OffsetSpec = OffsetSpec.for_timestamp(max(time_ms, 0))
+        found, ends = self._asked(places, spec), self.ends(places)
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+    def _asked(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
+        """Of all these places: one that is left out would be left where it is."""
+        places = list(places)
+        found = self.offsets(places, which)
+        for topic, partition in places:
+            if (topic, partition) not in found:
+                raise ClientError(f"{topic}-{partition} has no leader now; try again later.")
+        return found
 
     def plan(self, name: str, targets: Mapping[Place, int]) -> list[Move]:
         """Within what the partitions hold: an offset before or behind is moved to the edge."""
+        self.require_partitions(targets)
         first, last = self.beginnings(targets), self.ends(targets)
-        missing = sorted(place for place in targets if place not in last)
-        if missing:
-            topic, partition = missing[0]
-            raise ClientError(f"There is no partition {partition} of topic {topic}.")
         committed = self.committed(name)
         return [
-            Move(*place, committed.get(place), min(max(target, first[place]), last[place]))
-            for place, target in sorted(targets.items())
+            Move(*place, committed.get(place), min(max(to, first[place]), last[place]), to)
+            for place, to in sorted(targets.items())
         ]
 
     def require_inactive(self, name: str) -> None:
-        known = {group.group: group for group in self.all()}
-        if name in known and known[name].state not in ("Empty", "Dead", "Unknown"):
-            raise GroupIsActive(
-                f"Group {name} has active members ({known[name].state}): stop them first."
-            )
+        found, state = self._look_at(name)
+        if state not in IDLE and (state != UNKNOWN or found.members):
+            raise GroupIsActive(f"Group {name} has active members ({state}): stop them first.")
 
     def move(self, name: str, moves: Iterable[Move]) -> None:
         self.require_inactive(name)
@@ -228,7 +284,7 @@ class Groups:
         )
         for place in self._answer(asked[name], group=name).topic_partitions:
             if place.error is not None:
-                raise explain(place.error, self.connection.bootstrap, topic=place.topic)
+                raise self._explained(place.error, name, place.topic)
 
     def delete(self, name: str) -> None:
         self.require_inactive(name)
@@ -244,26 +300,23 @@ class Groups:
             # librdkafka keeps the time limit; this one only guards against a lost answer.
             return future.result(timeout=self.connection.timeout_s + 5)
         except KafkaException as failure:
-            error = kafka_error(failure)
-            if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-                raise NoSuchGroup(f"There is no group {group}.") from failure
-            if group is not None and error.code() == KafkaError.NON_EMPTY_GROUP:
-                raise GroupIsActive(
-                    f"Group {group} has active members: stop them first."
-                ) from failure
-            raise explain(error, self.connection.bootstrap, topic=topic) from failure
+            raise self._explained(kafka_error(failure), group, topic) from failure
         except TimeoutError as late:
             raise ClientError(
                 f"The cluster did not answer within {self.connection.timeout_s:g} seconds."
             ) from late
 
+    def _explained(self, error: KafkaError, group: str | None, topic: str | None) -> ClientError:
+        if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return no_such_group(group)
+        # We are no member: to a stranger the last of these say that the group has some.
+        if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
+            return GroupIsActive(f"Group {group} has active members: stop them first.")
+        return explain(error, self.connection.bootstrap, topic=topic)
 
-def _all_known(names: Iterable[str], known: set[str]) -> list[str]:
-    names = list(names)
-    for name in names:
-        if name not in known:
-            raise NoSuchGroup(f"There is no group {name}.")
-    return names
+
+def no_such_group(name: str) -> NoSuchGroup:
+    return NoSuchGroup(f"There is no group {name}.")
 
 
 def _state(given: ConsumerGroupState) -> str:

@@ -2,17 +2,20 @@
 
 Spoken with our own codecs, since librdkafka has none of it (KIP-664). A transaction whose producer
 is gone is ended as a new producer would: by asking for its id, which fences the old one. One that
-its coordinator has forgotten (it is known by the partition alone) is ended by a marker written to
-that partition.
+its coordinator has forgotten (it is known by the partition alone, see `hanging.py`) is ended by a
+marker written to that partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headrace.client.connection import Connection, reach
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.wire import Wire
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
@@ -25,13 +28,30 @@ from headrace.protocol.messages import (
 )
 
 Address = tuple[str, int]
+Place = tuple[str, int]  # topic, partition
+Found = TypeVar("Found")
 
 TRANSACTION_KEY = 1  # FindCoordinator's type
 FIRST_FIND_WITH_MANY = 4
-# An ended transaction's coordinator asks its partitions for a moment; then it has the next answer.
-LAST_TRIES = 50
+FIRST_LIST_BY_DURATION = 1
 # The shortest that a coordinator takes: nobody will use this identity.
 TIMEOUT_MS = 1
+# How long to wait before a coordinator that is busy is asked again; markers are written meanwhile.
+PAUSE_S = 0.05
+# So that no single question about many partitions is a large one.
+PARTITIONS_AT_ONCE = 500
+
+NOT_ALLOWED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class NoSuchTransactionalId(ClientError):
+    """No producer of this id is known to its coordinator."""
 
 
 @dataclass(slots=True)
@@ -51,7 +71,7 @@ class TransactionDescription:
     timeout_ms: int
     started_ms: int | None  # wall clock
     coordinator: str
-    partitions: list[tuple[str, int]] = field(default_factory=list)
+    partitions: list[Place] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -76,15 +96,21 @@ class TransactionalIds:
     # --- questions
 
     def all(
-        self, states: Iterable[str] = (), *, longer_than_ms: int | None = None
+        self,
+        states: Iterable[str] = (),
+        *,
+        longer_than_ms: int | None = None,
+        producer_ids: Iterable[int] = (),
     ) -> list[TransactionSummary]:
         """Of every coordinator; those open for longer than that, if it is said."""
         request = list_transactions.ListTransactionsRequest(
-            list(states), [], -1 if longer_than_ms is None else longer_than_ms
+            list(states), list(producer_ids), -1 if longer_than_ms is None else longer_than_ms
         )
         found = []
         for address in self._brokers():
             with Wire(self.connection, address) as wire:
+                if longer_than_ms is not None:
+                    _require_durations(wire)
                 answer = wire.ask(list_transactions, request)
             _require(answer.error_code, "The broker does not list its transactions")
             if answer.unknown_state_filters:
@@ -102,10 +128,15 @@ class TransactionalIds:
         address = self._coordinator_of(transactional_id)
         request = describe_transactions.DescribeTransactionsRequest([transactional_id])
         with Wire(self.connection, address) as wire:
-            [found] = wire.ask(describe_transactions, request).transaction_states
-        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise ClientError(f"Nobody has used the transactional id {transactional_id}.")
-        _require(found.error_code, f"{transactional_id} cannot be described")
+
+            def ask() -> tuple[int, describe_transactions.TransactionState]:
+                [found] = wire.ask(describe_transactions, request).transaction_states
+                return found.error_code, found
+
+            code, found = self._patiently(ask)
+        if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise NoSuchTransactionalId(f"Nobody has used the transactional id {transactional_id}.")
+        _require(code, f"{transactional_id} cannot be described")
         started_ms = found.transaction_start_time_ms
         return TransactionDescription(
             transactional_id,
@@ -115,29 +146,36 @@ class TransactionalIds:
             found.transaction_timeout_ms,
             started_ms if started_ms >= 0 else None,
             _text(address),
-            [(topic.topic, index) for topic in found.topics for index in topic.partitions],
+            sorted((topic.topic, index) for topic in found.topics for index in topic.partitions),
         )
 
     def open_in(self, topic: str, partition: int) -> list[OpenTransaction]:
         """What holds back readers of committed records there, oldest first."""
-        request = describe_producers.DescribeProducersRequest(
-            [describe_producers.TopicRequest(topic, [partition])]
-        )
-        with Wire(self.connection, self._leader_of(topic, partition)) as wire:
-            [answer] = wire.ask(describe_producers, request).topics[0].partitions
-        _require(answer.error_code, f"{topic}-{partition} cannot be described")
-        found = [
-            OpenTransaction(
-                each.producer_id,
-                each.producer_epoch,
-                each.coordinator_epoch,
-                each.current_txn_start_offset,
-                each.last_timestamp,
-            )
-            for each in answer.active_producers
-            if each.current_txn_start_offset >= 0
+        return [found for _, found in self.open_at([(topic, partition)])]
+
+    def open_at(self, places: Iterable[Place]) -> list[tuple[Place, OpenTransaction]]:
+        """The same of many partitions, by place and then oldest first."""
+        by_leader: dict[Address, list[Place]] = defaultdict(list)
+        for place in places:
+            by_leader[self._leader_of(*place)].append(place)
+        found: list[tuple[Place, OpenTransaction]] = []
+        for address, asked in by_leader.items():
+            with Wire(self.connection, address) as wire:
+                for first in range(0, len(asked), PARTITIONS_AT_ONCE):
+                    found += _open_at(wire, asked[first : first + PARTITIONS_AT_ONCE])
+        return sorted(found, key=lambda each: (each[0], each[1].start_offset))
+
+    def led_partitions(self, topic: str | None = None) -> list[Place]:
+        """All of the cluster or of a topic that have a leader now."""
+        if topic is not None and topic not in self._cluster.topics:
+            raise NoSuchTopic(f"There is no topic {topic}.")
+        return [
+            (name, index)
+            for name, known in self._cluster.topics.items()
+            if topic in (None, name)
+            for index, partition in known.partitions.items()
+            if partition.leader in self._cluster.brokers
         ]
-        return sorted(found, key=lambda each: each.start_offset)
 
     # --- the end of one
 
@@ -146,10 +184,11 @@ class TransactionalIds:
         address = self._coordinator_of(transactional_id)
         request = init_producer_id.InitProducerIdRequest(transactional_id, TIMEOUT_MS)
         with Wire(self.connection, address) as wire:
-            for _ in range(LAST_TRIES):
-                code = wire.ask(init_producer_id, request).error_code
-                if code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    break
+
+            def ask() -> tuple[int, None]:
+                return wire.ask(init_producer_id, request).error_code, None
+
+            code, _ = self._patiently(ask)
         _require(code, f"{transactional_id} cannot be aborted")
 
     def abort_in(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
@@ -179,10 +218,26 @@ class TransactionalIds:
         )
         with Wire(self.connection, self._brokers()[0]) as wire:
             many = wire.version_of(find_coordinator) >= FIRST_FIND_WITH_MANY
-            answer = wire.ask(find_coordinator, request)
-        found = answer.coordinators[0] if many else answer
-        _require(found.error_code, f"No broker coordinates {transactional_id} now")
-        return found.host, found.port
+
+            def ask() -> tuple[int, Address]:
+                answer = wire.ask(find_coordinator, request)
+                found = answer.coordinators[0] if many else answer
+                return found.error_code, (found.host, found.port)
+
+            code, address = self._patiently(ask)
+        _require(code, f"No broker coordinates {transactional_id} now")
+        return address
+
+    def _patiently(self, ask: Callable[[], tuple[int, Found]]) -> tuple[int, Found]:
+        """Again while a coordinator is loading, busy or not made yet, within the time limit."""
+        deadline = time.monotonic() + self.connection.timeout_s
+        while True:
+            code, found = ask()
+            known = ErrorCode._value2member_map_.get(code)
+            may_pass = isinstance(known, ErrorCode) and known.retriable
+            if not may_pass or time.monotonic() > deadline:
+                return code, found
+            time.sleep(PAUSE_S)
 
     def _leader_of(self, topic: str, partition: int) -> Address:
         known = self._cluster.topics.get(topic)
@@ -194,11 +249,46 @@ class TransactionalIds:
         return str(leader.host), leader.port
 
 
+def _open_at(wire: Wire, places: Sequence[Place]) -> Iterator[tuple[Place, OpenTransaction]]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in places:
+        numbers[topic].append(partition)
+    request = describe_producers.DescribeProducersRequest(
+        [describe_producers.TopicRequest(topic, asked) for topic, asked in numbers.items()]
+    )
+    for answered in wire.ask(describe_producers, request).topics:
+        for answer in answered.partitions:
+            place = (answered.name, answer.partition_index)
+            _require(answer.error_code, f"{place[0]}-{place[1]} cannot be described")
+            for each in answer.active_producers:
+                if each.current_txn_start_offset >= 0:
+                    yield (
+                        place,
+                        OpenTransaction(
+                            each.producer_id,
+                            each.producer_epoch,
+                            each.coordinator_epoch,
+                            each.current_txn_start_offset,
+                            each.last_timestamp,
+                        ),
+                    )
+
+
+def _require_durations(wire: Wire) -> None:
+    if wire.version_of(list_transactions) < FIRST_LIST_BY_DURATION:
+        raise ClientError("This cluster does not list transactions by their age (Kafka 3.8 does).")
+
+
 def _require(code: int, what: str) -> None:
-    if code != ErrorCode.NONE:
-        known = ErrorCode._value2member_map_.get(code)
-        words = known.description if isinstance(known, ErrorCode) else f"error {code}"
-        raise ClientError(f"{what}: {words}.")
+    if code == ErrorCode.NONE:
+        return
+    known = ErrorCode._value2member_map_.get(code)
+    if not isinstance(known, ErrorCode):
+        raise ClientError(f"{what}: error {code}.")
+    advice = " `headrace acls add` gives rights." if known in NOT_ALLOWED else ""
+    refusal = ClientError(f"{what}: {known.description}{advice}")
+    refusal.code, refusal.retriable = known.name, known.retriable
+    raise refusal
 
 
 def _text(address: Address) -> str:

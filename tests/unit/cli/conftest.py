@@ -39,6 +39,12 @@ class CommandLine:
         assert isinstance(done.exception, Failure), (done.output, done.exception)
         return str(done.exception)
 
+    def notes(self, *words: str, stdin: str | bytes = "") -> str:
+        """What a command that succeeds tells the person, on standard error."""
+        done = self._run(words, stdin)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return str(done.stderr)
+
     def exit_code(self, *words: str) -> int:
         return int(self._run(words, "").exit_code)
 
