@@ -184,6 +184,8 @@ class Broker:
             for leader in topic.leaders:
                 if leader.log is log:
                     leader.high_watermark = min(leader.high_watermark, log.end_offset)
+                    for coordinator in self.coordinators.values():
+                        coordinator.log_was_cut_back(leader)
 
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():

@@ -27,6 +27,8 @@ READ_BYTES = 4 << 20
 MOST_PLACES = 10_000
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62
+# Where a shard is said to stand whose log has lost records that it has seen.
+AHEAD_OF_ITS_LOG = 1 << 62
 # Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
 # again, to whoever is the coordinator then.
 REFUSED_APPEND = {
@@ -203,6 +205,14 @@ class Coordinator:
             shard.load(now)
             self.shards.append(shard)
             self._places.clear()
+
+    def log_was_cut_back(self, leader: PartitionLeader) -> None:
+        """Its shard loads anew, also if a marker makes the log as long as it was before the next
+        request looks.
+        """
+        for shard in self.shards:
+            if journal_of(shard).leader is leader:
+                shard.applied_to = AHEAD_OF_ITS_LOG
 
     def _drop_all(self) -> None:
         for shard in self.shards:

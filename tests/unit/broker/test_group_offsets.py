@@ -233,6 +233,30 @@ def test_a_commit_that_a_later_one_loses_in_the_same_turn_is_not_answered(bench,
     assert bench.commit("g", "orders", 7) == E.NONE
 
 
+def test_a_marker_where_a_lost_commit_was_is_seen(bench, monkeypatch):
+    """The log is as long as it was before the disk refused, but does not end with the same."""
+    groups = bench.node.broker.groups
+    shard = groups.shard_of("g")
+    record = records.committed_offset("g", "orders", 0, OffsetCommitValue(9))
+    shard.run(bench.now, lambda machine: Decision([record], True, None, (77, 0)))
+    bench.node.end_turn()
+    with monkeypatch.context() as full:
+        full.setattr(RealFile, "append", no_space)
+        with pytest.raises(AssertionError):
+            bench.commit("g", "orders", 6)
+    leader = shard.journal.leader
+    leader.append_marker(
+        bench.now.wall_ms,
+        commit=True,
+        producer_id=77,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        bumps_epoch=False,
+    )
+    assert bench.committed("g", "orders") == 9
+    assert stable(bench, "g") == E.NONE
+
+
 def test_a_commit_in_an_open_transaction_counts_from_its_marker_on(bench):
     """What TxnOffsetCommit will write, and the marker that ends it."""
     bench.commit("g", "orders", 5)
