@@ -4,71 +4,21 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
     create_partitions,
     delete_groups,
     delete_topics,
     incremental_alter_configs,
     list_groups,
 )
-from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
 )
 from tests.unit.broker.group_bench import GroupBench, subscription
+from tests.unit.broker.group_readers import Reader, describe, require_no_overlap, settle
 
 E = ErrorCode
-
-
-class Reader:
-    """A consumer of the newer protocol: does what it is told, step by step."""
-
-    def __init__(self, bench, group, name, *topics, **more):
-        self.bench = bench
-        self.group = group
-        self.id = name
-        self.topics = list(topics) or None
-        self.epoch = 0
-        self.owned = {}
-        self.more = more
-        self.last = None
-
-    def beat(self, **changes):
-        fields = {"owned": self.owned, "epoch": self.epoch, **self.more, **changes}
-        joins = fields["epoch"] == 0
-        owned = fields.pop("owned")
-        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
-            self.group,
-            self.id,
-            fields.pop("epoch"),
-            fields.pop("instance", None),
-            fields.pop("rack", None),
-            fields.pop("rebalance_timeout_ms", 20_000 if joins else -1),
-            fields.pop("topics", self.topics if joins else None),
-            fields.pop("regex", None),
-            fields.pop("assignor", None),
-            None if owned is None else [TopicPartitions(t, sorted(p)) for t, p in owned.items()],
-        )
-        assert not fields
-        answer = self.bench.ask(consumer_group_heartbeat, request)
-        self.last = answer
-        if answer.error_code == E.NONE:
-            self.epoch = answer.member_epoch
-            if answer.assignment is not None:
-                parts = answer.assignment.topic_partitions
-                self.owned = {part.topic_id: set(part.partitions) for part in parts}
-        return answer
-
-    @property
-    def has(self):
-        names = self.bench.node.broker.image.topics_by_id
-        return {names[topic].name: sorted(parts) for topic, parts in self.owned.items()}
-
-    def leave(self, epoch=-1):
-        return self.beat(epoch=epoch, owned=None)
 
 
 @pytest.fixture
@@ -77,28 +27,6 @@ def bench(tmp_path):
     bench.find("g")
     bench.create("orders", 4)
     return bench
-
-
-def describe(bench, group="g"):
-    request = consumer_group_describe.ConsumerGroupDescribeRequest([group])
-    return bench.ask(consumer_group_describe, request).groups[0]
-
-
-def settle(*readers):
-    """Heartbeats until nobody has anything new; nobody ever owns what another has."""
-    for _ in range(20):
-        before = [(reader.epoch, dict(reader.owned)) for reader in readers]
-        for reader in readers:
-            assert reader.beat().error_code == E.NONE, reader.last
-            require_no_overlap(*readers)
-        if before == [(reader.epoch, dict(reader.owned)) for reader in readers]:
-            return
-    raise AssertionError("they never come to rest")
-
-
-def require_no_overlap(*readers):
-    owned = [(t, p) for reader in readers for t, parts in reader.owned.items() for p in parts]
-    assert len(owned) == len(set(owned)), owned
 
 
 def test_one_member_gets_everything_at_once(bench):

@@ -9,9 +9,10 @@ from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import join_group
-from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench, subscription
-from tests.unit.broker.test_group_consumer_protocol import Reader, require_no_overlap
+from tests.unit.broker.group_cooperation import Cooperation
+from tests.unit.broker.group_crowd import Crowd
+from tests.unit.broker.group_readers import Reader, require_no_overlap
 
 E = ErrorCode
 PARTITIONS = 120
@@ -25,43 +26,41 @@ def bench(tmp_path):
     return bench
 
 
-def test_no_partition_has_two_owners_while_200_members_come_go_and_fall_silent(bench):
-    chance = random.Random(848)
-    readers = [Reader(bench, "g", f"m{n}", "orders") for n in range(200)]
-    alive = []
-    for reader in readers:
-        reader.beat()
-        alive.append(reader)
-        beat_some(chance, alive, 3)
-    for _ in range(60):
-        gone = alive.pop(chance.randrange(len(alive)))
-        if chance.random() < 0.5:
-            gone.leave()
-            gone.owned = {}
-        beat_some(chance, alive, 10)
-        require_no_overlap(*alive)
-    for _ in range(4):
+@pytest.mark.parametrize("seed", [848, 849])
+def test_no_partition_has_two_owners_while_200_members_come_go_and_crash(bench, seed):
+    """Checked after every answer; those that crashed count until their session is over."""
+    crowd = Crowd(
+        lambda name: Reader(bench, "g", name, "orders", rebalance_timeout_ms=60_000),
+        lambda: bench.now.monotonic_ms,
+        45_000,
+        seed=seed,
+    )
+    while len(crowd.alive) < 200:
+        crowd.join(4)
+        crowd.round(0.05)
+    for _ in range(20):
+        crowd.leave(2)
+        crowd.crash(2)
+        crowd.join(3)
+        bench.advance(3_000)
+        crowd.check()
+        crowd.round(0.5)
+    assert crowd.crashed, "some are still thought to be alive"
+    crowd.lost = 0.0
+    for _ in range(5):
+        crowd.round()
         bench.advance(12_000)
-        for reader in alive:
-            assert reader.beat().error_code == E.NONE
-        require_no_overlap(*alive)
-    for _ in range(6):
-        for reader in alive:
-            reader.beat()
-    require_no_overlap(*alive)
-    assert sum(len(parts) for reader in alive for parts in reader.owned.values()) == PARTITIONS
+        crowd.check()
+    crowd.comes_to_rest(PARTITIONS)
+    assert not crowd.crashed
+    sizes = {sum(map(len, reader.owned.values())) for reader in crowd.alive}
+    assert sizes <= {0, 1}, "120 partitions among more readers than that"
     [group] = [m.groups["g"] for m in bench.node.broker.groups.machines(bench.now) if m.groups]
     assert group.state == "Stable"
 
 
-def beat_some(chance, alive, count):
-    for reader in chance.sample(alive, min(count, len(alive))):
-        if reader.beat().error_code != E.NONE:
-            reader.epoch, reader.owned = 0, {}
-            reader.beat()
-
-
 def test_a_member_that_stalls_keeps_only_its_own_partitions_from_others(bench):
+    """It lives and is heard, but gives nothing up. The others lose nothing but what they gave."""
     readers = [Reader(bench, "g", f"m{n}", "orders") for n in range(10)]
     for reader in readers:
         reader.beat()
@@ -69,13 +68,30 @@ def test_a_member_that_stalls_keeps_only_its_own_partitions_from_others(bench):
         for reader in readers:
             reader.beat()
     stalled, late = readers[0], Reader(bench, "g", "late", "orders")
-    held = sum(map(len, stalled.owned.values()))
+    held, had = dict(stalled.owned), {reader.id: dict(reader.owned) for reader in readers}
     late.beat()
+    for _ in range(4):
+        assert stalled.ask(owned=held).error_code == E.NONE
+        for reader in [*readers[1:], late]:
+            assert reader.beat().error_code == E.NONE
+            require_no_overlap(stalled, *readers[1:], late)
+        bench.advance(4_000)
+    owned = sum(len(parts) for r in [*readers[1:], late] for parts in r.owned.values())
+    assert owned == PARTITIONS - sum(map(len, held.values()))
+    for reader in readers[1:]:
+        [(topic, parts)] = reader.owned.items()
+        assert parts <= had[reader.id][topic], "nobody was moved for its sake"
+        place = min(parts)
+        member = (reader.id, reader.epoch)
+        assert bench.commit("g", "orders", 7, partition=place, member=member) == E.NONE
+    bench.advance(5_000)  # its 20 s are over
     for _ in range(4):
         for reader in [*readers[1:], late]:
             reader.beat()
+            require_no_overlap(*readers[1:], late)
+    assert stalled.ask(owned=held).error_code == E.UNKNOWN_MEMBER_ID
     owned = sum(len(parts) for r in [*readers[1:], late] for parts in r.owned.values())
-    assert owned == PARTITIONS - held
+    assert owned == PARTITIONS
 
 
 def test_a_classic_group_of_200_balances(bench):
@@ -96,86 +112,55 @@ def test_a_classic_group_of_200_balances(bench):
     assert synced == [b"part"] * 199
 
 
+def test_no_partition_has_two_owners_in_a_cooperative_crowd_of_200(tmp_path):
+    """Classic members come, go and crash; what moves is given up first, all else stays."""
+    bench = GroupBench(tmp_path / "data")
+    bench.find("g")
+    bench.create("orders", 500)
+    crowd = Cooperation(bench, "g", "orders", 500)
+    crowd.join(200)
+    crowd.rebalance()
+    assert {len(reader.owned) for reader in crowd.alive} == {2, 3}
+    chance = random.Random(429)
+    for _ in range(3):
+        gone = chance.sample(crowd.alive, 20)
+        kept = {reader: reader.owned for reader in crowd.alive if reader not in gone}
+        crowd.leave(gone[:10])
+        crowd.crash(gone[10:])
+        crowd.join(15)
+        crowd.rebalance()
+        assert crowd.owned() == 500
+        assert {len(reader.owned) for reader in crowd.alive} <= {2, 3}
+        assert all(owned <= reader.owned for reader, owned in kept.items()), "nobody else is moved"
+        crowd.pass_time(5_000)
+
+
 def test_a_stalled_member_of_a_cooperative_group_costs_only_its_own_partitions(bench):
-    """The others keep and commit theirs all the time; its own go to the newcomer."""
-    group = CooperativeGroup(bench, "g", "orders", PARTITIONS)
-    names = [group.join() for _ in range(3)]
-    group.rebalance(*names)
-    group.rebalance(*names)
-    first, second, stalled = names
-    before = {name: group.owned[name] for name in names}
+    """The others keep and commit theirs all the time; its own go on when its time is over."""
+    crowd = Cooperation(bench, "g", "orders", PARTITIONS)
+    crowd.join(3)
+    crowd.rebalance()
+    first, second, stalled = crowd.alive
+    before = {reader: reader.owned for reader in crowd.alive}
     assert sorted(map(len, before.values())) == [40, 40, 40]
-    late = group.join()
-    for _ in range(6):  # the rebalance waits 30 s for the one that lives but does not come
-        assert bench.heartbeat("g", stalled, group.generation) == E.REBALANCE_IN_PROGRESS
-        for name in (first, second):
-            assert group.rejoin(name) == PARKED
-            assert bench.heartbeat("g", name, group.generation) == E.REBALANCE_IN_PROGRESS
-            place = min(group.owned[name])
-            member = (name, group.generation)
-            assert bench.commit("g", "orders", 7, partition=place, member=member) == E.NONE
-        bench.advance(5_000)
-    group.answer(first, second, late)
-    assert group.owned[first] == before[first] and group.owned[second] == before[second]
-    assert group.owned[late] == before[stalled]
-    assert bench.heartbeat("g", stalled, group.generation) == E.UNKNOWN_MEMBER_ID
-
-
-class CooperativeGroup:
-    """Members of the classic protocol that give up only what goes to another (KIP-429); the test
-    is their leader, and shares out what nobody owns to those that have least."""
-
-    def __init__(self, bench, group, topic, partitions):
-        self.bench, self.group, self.topic = bench, group, topic
-        self.partitions = range(partitions)
-        self.generation, self.leader = 0, ""
-        self.owned = {}
-        self.sessions = {}
-
-    def join(self):
-        protocols = {"cooperative-sticky": subscription(self.topic)}
-        name = self.bench.join(self.group, protocols=protocols).member_id
-        self.owned[name] = set()
-        self.rejoin(name)
-        return name
-
-    def rejoin(self, name):
-        session = self.sessions[name] = self.bench.connect()
-        # What it owns is part of its subscription, so that a rebalance follows from any change.
-        owned = bytes(sorted(self.owned[name]))
-        protocols = {"cooperative-sticky": subscription(self.topic) + owned}
-        answer = self.bench.join(self.group, name, session=session, protocols=protocols)
-        if answer != PARKED:
-            self.note(answer)
-        return answer
-
-    def note(self, joined):
-        assert joined.error_code == E.NONE
-        self.generation, self.leader = joined.generation_id, joined.leader
-
-    def rebalance(self, *names):
-        for name in names:
-            self.rejoin(name)
-        self.answer(*names)
-
-    def answer(self, *names):
-        """All have joined: the leader assigns, each gets its part."""
-        for name in names:
-            if self.sessions[name].outbox:
-                self.note(self.bench.answer_on(self.sessions[name], join_group, 9))
-        share = len(self.partitions) // len(names)
-        parts = {name: set(sorted(self.owned[name])[:share]) for name in names}
-        free = set(self.partitions) - set().union(*(self.owned[name] for name in names))
-        for name in sorted(names, key=lambda name: len(parts[name])):
-            while free and len(parts[name]) < share:
-                parts[name].add(free.pop())
-        given = {name: bytes(sorted(mine)) for name, mine in parts.items()}
-        for name in (self.leader, *(name for name in names if name != self.leader)):
-            assigned = given if name == self.leader else {}
-            more = {"protocol_name": "cooperative-sticky"}
-            synced = self.bench.sync(self.group, name, self.generation, assigned, **more)
-            assert synced.error_code == E.NONE
-            self.owned[name] = set(synced.assignment)
+    crowd.join(1)
+    late = crowd.alive[-1]
+    assert stalled.beat() == E.REBALANCE_IN_PROGRESS
+    for reader in (first, second):
+        reader.join()
+        crowd.joining.append(reader)
+        assert reader.beat() == E.REBALANCE_IN_PROGRESS
+        place = min(index for _, index in reader.owned)
+        member = (reader.id, reader.generation)
+        assert bench.commit("g", "orders", 7, partition=place, member=member) == E.NONE
+    crowd.stalled = [stalled]
+    crowd.rebalance()
+    assert stalled not in crowd.alive
+    assert crowd.owned() == PARTITIONS
+    for reader in (first, second):
+        assert reader.owned == before[reader]
+    assert late.owned == before[stalled]
+    assert stalled.beat() == E.UNKNOWN_MEMBER_ID
 
 
 def test_100_000_made_up_groups_of_one_client_cost_no_more_than_a_few(bench, monkeypatch):

@@ -17,9 +17,11 @@ from headrace.broker.coordinators import after_all
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
+from headrace.metadata.image import TopicImage
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_fetch as messages
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -111,6 +113,7 @@ def offsets_of(
     told: set[tuple[str | bytes, int]] = set()
     for topic in topics:
         name: str | None = topic.name
+        found = broker.image.topics.get(topic.name)
         if by_id:
             found = broker.image.topics_by_id.get(topic.topic_id)
             name = None if found is None else found.name
@@ -129,6 +132,8 @@ def offsets_of(
                 answer.error_code = refused
                 continue
             value = known.get((name, index))
+            if value is not None and not is_of(value, found):
+                value = None
             if require_stable and machine.offsets.is_unstable(wanted.group_id, (name, index)):
                 answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
             elif value is not None:
@@ -137,6 +142,14 @@ def offsets_of(
                 answer.metadata = value.metadata
         answers.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
     return Decision(response=answer_to)
+
+
+def is_of(value: OffsetCommitValue, topic: TopicImage | None) -> bool:
+    """Else it was committed for a topic of the same name that is gone: a place in another log.
+
+    Offsets are forgotten with their topic, but a disk that is full may refuse to write that down.
+    """
+    return topic is None or value.topic_id in (ZERO_ID, topic.id)
 
 
 def all_topics(

@@ -258,23 +258,23 @@ class ClassicGroups:
             delay_ms = self._settings().initial_rebalance_delay_ms
             if delay_ms <= 0:
                 return self._complete_join(group, now)
-            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self.deadlines.set((FIRST_JOIN, group.id, remaining_ms), now.monotonic_ms + delay_ms)
+            group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self.deadlines.set((FIRST_JOIN, group.id), now.monotonic_ms + delay_ms)
             return NOTHING
         if group.all_have_joined:
             return self._complete_join(group, now)
         self.deadlines.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
         return NOTHING
 
-    def first_join_is_due(self, group: ClassicGroup, remaining_ms: int, now: Now) -> Decision:
+    def first_join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
         """The delay is over; once more of it, if members came meanwhile and there is time left."""
         if group.state is not State.PREPARING_REBALANCE or group.previous_state is not State.EMPTY:
             return NOTHING
-        if group.members_joined and remaining_ms:
+        if group.members_joined and group.delay_left_ms:
             group.members_joined = False
-            delay_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
-            remaining_ms = max(remaining_ms - delay_ms, 0)
-            self.deadlines.set((FIRST_JOIN, group.id, remaining_ms), now.monotonic_ms + delay_ms)
+            delay_ms = min(self._settings().initial_rebalance_delay_ms, group.delay_left_ms)
+            group.delay_left_ms -= delay_ms
+            self.deadlines.set((FIRST_JOIN, group.id), now.monotonic_ms + delay_ms)
             return NOTHING
         return self._complete_join(group, now)
 
@@ -285,6 +285,7 @@ class ClassicGroups:
         return self._complete_join(group, now)
 
     def _complete_join(self, group: ClassicGroup, now: Now) -> Decision:
+        self.deadlines.drop((FIRST_JOIN, group.id))
         self.deadlines.drop((JOIN, group.id))
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
@@ -295,7 +296,7 @@ class ClassicGroups:
             return NOTHING
         group.begin_generation(now.wall_ms)
         if group.state is State.EMPTY:
-            return self._record_empty(group)
+            return Decision([records.group_metadata(group.id, group.as_record({}))])
         for member in group.members.values():
             self._answer_join(group, member, joined(group, member.id))
             self._expect(group.id, member.id, member.session_timeout_ms, now)
@@ -305,9 +306,6 @@ class ClassicGroups:
             (SYNC, group.id, group.generation), now.monotonic_ms + group.rebalance_timeout_ms
         )
         return NOTHING
-
-    def _record_empty(self, group: ClassicGroup) -> Decision:
-        return Decision([records.group_metadata(group.id, group.as_record({}))])
 
     def sync_is_due(self, group: ClassicGroup, generation: int, now: Now) -> Decision:
         """Members that were told of the generation and never asked for their part are out."""
@@ -397,9 +395,6 @@ class ClassicGroups:
             self.keep_session(group, member, now)
             return NOTHING
         self._forget_member(group, member)
-        return self._go_on_without_members(group, now)
-
-    def _go_on_without_members(self, group: ClassicGroup, now: Now) -> Decision:
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             return self._prepare_rebalance(group, now)
         if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
@@ -485,12 +480,17 @@ class ClassicGroups:
             self._refuse_waiting(group, member, code)
             self.deadlines.drop((SESSION, group.id, member.id))
 
-    def take_over(self, group: ClassicGroup, now: Now) -> None:
-        """A group that was of another kind: its members join anew."""
+    def take_over(self, group: ClassicGroup, now: Now, *, rebalances: bool) -> None:
+        """A group that was of another kind; if it rebalances, its members join anew."""
         self.groups[group.id] = group
+        self.resume(group, now, rebalances=rebalances)
+
+    def resume(self, group: ClassicGroup, now: Now, *, rebalances: bool = False) -> None:
+        """Sessions begin; a group that is larger than it may be by now is gathered anew."""
         for member in group.members.values():
             self.keep_session(group, member, now)
-        self._prepare_rebalance(group, now)
+        if rebalances or len(group.members) > self._settings().max_size:
+            self._prepare_rebalance(group, now)
 
     def _settle(self, later: Later, answer: JoinGroupResponse | SyncGroupResponse) -> None:
         later.answer = answer

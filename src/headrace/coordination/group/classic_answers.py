@@ -16,7 +16,7 @@ NOTHING = Decision()
 
 # Keys of deadlines: the kind, the group, and what else tells two of them apart.
 SESSION = "session"  # member id
-FIRST_JOIN = "first join"  # how much longer the delay may become
+FIRST_JOIN = "first join"
 JOIN = "join"
 SYNC = "sync"  # generation
 KINDS = frozenset({SESSION, FIRST_JOIN, JOIN, SYNC})

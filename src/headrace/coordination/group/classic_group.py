@@ -76,7 +76,8 @@ class ClassicMember:
 class ClassicGroup:
     __slots__ = ("id", "state", "previous_state", "since_ms", "generation", "protocol_type",
                  "protocol", "leader", "members", "static", "pending", "members_joined",
-                 "subscribed_topics", "_votes", "joining", "is_recorded")  # fmt: skip
+                 "delay_left_ms", "subscribed_topics", "_votes", "joining",
+                 "is_recorded")  # fmt: skip
 
     def __init__(self, group_id: str, since_ms: int = -1) -> None:
         self.id = group_id
@@ -91,6 +92,7 @@ class ClassicGroup:
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: set[str] = set()  # ids that were given out and have not joined yet
         self.members_joined = False  # during the delay of the first rebalance: it goes on
+        self.delay_left_ms = 0  # how much longer that delay may become
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
         self.joining = 0  # members whose JoinGroup waits
         self.is_recorded = False  # the log knows this group

@@ -23,6 +23,8 @@ from headrace.coordination.group.consumer_group import (
     MemberState,
     Wish,
     assignment_of,
+    count_wish,
+    names_read,
 )
 from headrace.coordination.group.epochs import JOINS
 from headrace.coordination.group.settings import (
@@ -31,7 +33,7 @@ from headrace.coordination.group.settings import (
     SESSION_TIMEOUT,
     GroupSettings,
 )
-from headrace.coordination.group.subscriptions import compiled
+from headrace.coordination.group.subscriptions import compiled, metadata_hash
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -49,6 +51,10 @@ FIRST_VERSION_WITH_OWN_IDS = 1  # KIP-1082: the client makes its id up
 # Kinds of deadlines.
 SESSION = "consumer session"  # member id
 REVOCATION = "consumer revocation"  # member id
+# And of members that speak the classic protocol in such a group (`migration.py`).
+REJOIN = "consumer rejoin"  # it was told to join anew; member id
+SYNC = "consumer sync"  # it has joined and has to ask for its part; member id
+KINDS = (SESSION, REVOCATION, REJOIN, SYNC)
 
 
 class ConsumerGroups:
@@ -98,16 +104,18 @@ class ConsumerGroups:
         )
         whole = (
             request.rebalance_timeout_ms != -1
-            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex)
+            and (request.subscribed_topic_names, request.subscribed_topic_regex) != (None, None)
             and request.topic_partitions is not None
         )
         if joins or whole or changed.assigned != before.assigned:
             response.assignment = _as_answer(changed.assigned)
 
         def then() -> None:
+            if change.replaced is not None:
+                self.forget_deadlines(group.id, change.replaced)
             self.note_topics(group.id, change)
             self.keep_session(group.id, changed, now)
-            self.watch_revocation(group.id, changed, now)
+            self.watch_revocation(group.id, changed, now, moved=changed is not after)
 
         return Decision(change.records, response, then)
 
@@ -132,12 +140,19 @@ class ConsumerGroups:
             timeout_ms = self._settings().of_consumer_group(group_id, SESSION_TIMEOUT)
         self.deadlines.set((SESSION, group_id, member.id), now.monotonic_ms + timeout_ms)
 
-    def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+    def watch_revocation(
+        self, group_id: str, member: ConsumerMember, now: Now, *, moved: bool
+    ) -> None:
+        """It has its time for each step: one that gives up what it must is never late."""
         key = (REVOCATION, group_id, member.id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.deadlines.drop(key)
-        elif key not in self.deadlines.at:
+        elif moved or key not in self.deadlines.at:
             self.deadlines.set(key, now.monotonic_ms + max(member.rebalance_timeout_ms, 0))
+
+    def forget_deadlines(self, group_id: str, member_id: str) -> None:
+        for kind in KINDS:
+            self.deadlines.drop((kind, group_id, member_id))
 
     def assignment_interval_ms(self, group_id: str) -> int:
         return self._settings().of_consumer_group(group_id, ASSIGNMENT_INTERVAL)
@@ -145,12 +160,22 @@ class ConsumerGroups:
     # --- leaving
 
     def step_aside(self, group: ConsumerGroup, member: ConsumerMember) -> Decision:
-        """A static member goes for a moment: its partitions wait for it."""
-        away = member.copy(epoch=LEFT_FOR_A_MOMENT, revoking={})
+        """A static member goes for a moment: its partitions wait for it, until its session is
+        over. What it had to give up it has given up by going."""
+        away = member.copy(
+            epoch=LEFT_FOR_A_MOMENT,
+            state=MemberState.STABLE,
+            revoking={},
+            since={topic: dict.fromkeys(found, 0) for topic, found in member.assigned.items()},
+        )
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.id, member_epoch=LEFT_FOR_A_MOMENT
         )
-        return Decision([kept.current(group.id, away)], response)
+
+        def then() -> None:
+            self.deadlines.drop((REVOCATION, group.id, member.id))
+
+        return Decision([kept.current(group.id, away)], response, then)
 
     def remove(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> Decision:
         """The others learn of it by the epoch; partitions are shared out at their heartbeats."""
@@ -165,14 +190,23 @@ class ConsumerGroups:
                 for regex in group.patterns
                 if regex not in left
             ]
-        records.append(kept.epoch(group.id, group.epoch + 1, group.metadata_hash))
+        records.append(kept.epoch(group.id, group.epoch + 1, self._hash_without(group, gone)))
 
         def then() -> None:
             for member in gone:
-                self.deadlines.drop((SESSION, group.id, member.id))
-                self.deadlines.drop((REVOCATION, group.id, member.id))
+                self.forget_deadlines(group.id, member.id)
 
         return Decision(records, None, then)
+
+    def _hash_without(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> int:
+        """Of the topics that the others read: else the next change of any topic would move them."""
+        wishes = dict(group.wishes)
+        for member in gone:
+            count_wish(wishes, member.wish, -1)
+        names = frozenset[str]().union(
+            *(names_read(wish.topics, wish.regex, group.patterns) for wish in wishes)
+        )
+        return metadata_hash(names, self.image().topics)
 
     # --- sharing out
 

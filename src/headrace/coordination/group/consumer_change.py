@@ -47,6 +47,7 @@ class Change:
         "topics_seen",
         "replaced",
         "shares_out_in_ms",
+        "reads_other",
         "sight",
     )
 
@@ -70,6 +71,7 @@ class Change:
         self.topics_seen = group.topics_seen
         self.replaced: str | None = None  # the id that a static member had before
         self.shares_out_in_ms = 0  # more than 0: it is too early to share out again
+        self.reads_other = False  # the member reads other topics than before
 
     # --- who it is
 
@@ -96,8 +98,9 @@ class Change:
     def _static_member(
         self, known: ConsumerMember, member_id: str, owned: Assignment | None
     ) -> ConsumerMember:
-        if known.epoch == LEFT_FOR_A_MOMENT:
-            return self.replace(known, member_id, epoch=0)
+        # One that spoke the classic protocol and now speaks this one has been started again.
+        if known.epoch == LEFT_FOR_A_MOMENT or known.classic is not None:
+            return self.replace(known, member_id)
         if known.id != member_id:
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -107,10 +110,12 @@ class Change:
         require_epoch(known, JOINS, owned)
         return known
 
-    def replace(self, known: ConsumerMember, member_id: str, *, epoch: int) -> ConsumerMember:
+    def replace(self, known: ConsumerMember, member_id: str) -> ConsumerMember:
         """The same static member under a new id keeps its target and its partitions."""
         group_id = self.group.id
-        new = known.copy(id=member_id, epoch=epoch, previous_epoch=0, state=MemberState.STABLE)
+        new = known.copy(
+            id=member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, revoking={}
+        )
         self.replaced = known.id
         target = self.targets.get(known.id, {})
         others = {key: one for key, one in self.members.items() if key != known.id}
@@ -145,7 +150,8 @@ class Change:
             if not is_new:
                 count_wish(self.wishes, before.wish, -1)
             count_wish(self.wishes, after.wish, 1)
-        changed = is_new or after.topics != before.topics or after.regex != before.regex
+        self.reads_other = after.topics != before.topics or after.regex != before.regex
+        changed = is_new or self.reads_other
         epoch, number, topics = group.epoch, group.metadata_hash, self.image.topics
         if changed or group.topics_seen is not topics or group.sight_seen != self.sight.change:
             changed = self._match_patterns() or changed
@@ -217,16 +223,29 @@ class Change:
 
     def reconcile(self, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
         """One step of this member towards its target."""
-        if member.has_reached(self.target_epoch):
+        early = self.shares_out_in_ms > 0
+        if member.has_reached(self.target_epoch) and not (early and self.reads_other):
             return member
         own_ids = (member.id, self.replaced or member.id)
+        target = self.targets.get(member.id, NOTHING)
         stepped = next_step(
             member,
             self.target_epoch,
-            self.targets.get(member.id, {}),
+            self._still_read(member, target) if early else target,
             owned,
             lambda partition: self.group.is_free(partition, own_ids),
+            reads_less=early and self.reads_other,
         )
         if stepped != member:
             self.records.append(kept.current(self.group.id, stepped))
         return stepped
+
+    def _still_read(self, member: ConsumerMember, target: Assignment) -> Assignment:
+        """A target of before has topics that the member may have turned away from meanwhile."""
+        names = self._names_read(member.wish)
+        known = self.image.topics_by_id
+        return {
+            topic: found
+            for topic, found in target.items()
+            if topic in known and known[topic].name in names
+        }

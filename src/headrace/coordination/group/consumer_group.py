@@ -11,7 +11,7 @@ Everything here changes by `replay` alone. Decides nothing: `consumer.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from operator import attrgetter
@@ -44,6 +44,7 @@ from headrace.protocol.messages.consumer_group_target_assignment_metadata_key im
 )
 
 NOTHING: Assignment = {}
+Epochs = Mapping[bytes, Mapping[int, int]]  # topic id -> partition -> epoch
 LEFT_FOR_A_MOMENT = -2  # the epoch of a static member that will come back
 
 
@@ -81,6 +82,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
+    # The epoch in which it got each of both: an older one may still commit for it (KIP-1251).
+    since: Epochs = field(default_factory=dict)
 
     def copy(self, **changes: Any) -> ConsumerMember:
         other = ConsumerMember(*_fields_of(self))  # a tenth of the time of `copy.copy`
@@ -197,12 +200,14 @@ class ConsumerGroup:
             member.epoch = member.previous_epoch = 0
             member.state = MemberState.STABLE
             member.assigned = member.revoking = NOTHING
+            member.since = {}
             return
         member.epoch = value.member_epoch
         member.previous_epoch = value.previous_member_epoch
         member.state = _state(value.state)
         member.assigned = assignment_of(value.assigned_partitions)
         member.revoking = assignment_of(value.partitions_pending_revocation)
+        member.since = _epochs_of(value)
         for partition in _partitions(member.assigned, member.revoking):
             self.owners[partition] = member_id
 
@@ -272,6 +277,17 @@ def names_read(
 
 def assignment_of(parts: Iterable[Any]) -> Assignment:
     return {part.topic_id: frozenset(part.partitions) for part in parts if part.partitions}
+
+
+def _epochs_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Epochs:
+    """Releases before Kafka 4.3 wrote none: then only the epoch that the member has now counts."""
+    found: dict[bytes, dict[int, int]] = {}
+    for part in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        epochs: Sequence[int] = part.assignment_epochs or ()
+        if len(epochs) != len(part.partitions):
+            epochs = [value.member_epoch] * len(part.partitions)
+        found.setdefault(part.topic_id, {}).update(zip(part.partitions, epochs, strict=True))
+    return found
 
 
 def _partitions(*assignments: Assignment) -> list[tuple[bytes, int]]:

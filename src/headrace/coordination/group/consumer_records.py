@@ -79,10 +79,16 @@ def current(group_id: str, one: ConsumerMember) -> Record:
         one.epoch,
         one.previous_epoch,
         int(one.state),
-        [TopicPartitions(topic, sorted(found)) for topic, found in one.assigned.items()],
-        [TopicPartitions(topic, sorted(found)) for topic, found in one.revoking.items()],
+        [_with_epochs(one, topic, found) for topic, found in one.assigned.items()],
+        [_with_epochs(one, topic, found) for topic, found in one.revoking.items()],
     )
     return Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, one.id), value)
+
+
+def _with_epochs(one: ConsumerMember, topic: bytes, found: frozenset[int]) -> TopicPartitions:
+    indexes = sorted(found)
+    since = one.since[topic]
+    return TopicPartitions(topic, indexes, [since[index] for index in indexes])
 
 
 def pattern(group_id: str, regex: str, topics: Iterable[str], version: int, wall_ms: int) -> Record:

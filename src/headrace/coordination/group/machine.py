@@ -111,12 +111,11 @@ class GroupMachine:
         self.deadlines.set(EXPIRY, now.monotonic_ms + interval_ms)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
-                for member in group.members.values():
-                    self.classic.keep_session(group, member, now)
+                self.classic.resume(group, now)
             else:
                 for reader in group.members.values():
                     self.consumer.keep_session(group.id, reader, now)
-                    self.consumer.watch_revocation(group.id, reader, now)
+                    self.consumer.watch_revocation(group.id, reader, now, moved=True)
 
     def abandon(self) -> None:
         for group in self.groups.values():
@@ -151,7 +150,7 @@ class GroupMachine:
         if kind == classic.SESSION:
             return self.classic.session_is_over(group, key[2], now)
         if kind == classic.FIRST_JOIN:
-            return self.classic.first_join_is_due(group, key[2], now)
+            return self.classic.first_join_is_due(group, now)
         if kind == classic.JOIN:
             return self.classic.join_is_due(group, now)
         return self.classic.sync_is_due(group, key[2], now)
@@ -275,14 +274,3 @@ class GroupMachine:
         if group is None or not group.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
-
-    # --- offsets
-
-    def require_may_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now
-    ) -> None:
-        """Refuses whoever is not, or no longer, a member."""
-        version = offset_rules.FIRST_VERSION_WITH_EPOCHS
-        offset_rules.require_may_commit(
-            self, group_id, member_id, instance_id, generation, version, now
-        )

@@ -8,20 +8,20 @@ gone, the group turns back. `group.consumer.migration.policy` allows either dire
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import embedded, records
 from headrace.coordination.group.assignors import Assignment
 from headrace.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
-from headrace.coordination.group.classic_answers import UNKNOWN, Client
+from headrace.coordination.group.classic_answers import UNKNOWN, Client, rebalance_timeout_ms
 from headrace.coordination.group.classic_group import (
     CONSUMER,
     ClassicGroup,
     ClassicMember,
     State,
 )
-from headrace.coordination.group.consumer import ConsumerGroups
+from headrace.coordination.group.consumer import REJOIN, SYNC, ConsumerGroups
 from headrace.coordination.group.consumer_change import Change
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
 from headrace.coordination.group.epochs import known_member
@@ -44,8 +44,6 @@ from headrace.protocol.messages.leave_group import (
     MemberResponse,
 )
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-REJOIN = "consumer rejoin"  # deadline of a classic member that was told to join anew; member id
 
 
 class Migration:
@@ -120,6 +118,8 @@ class Migration:
             group.generation,
             MemberState.STABLE,
             assigned,
+            {},
+            {topic: dict.fromkeys(found, group.generation) for topic, found in assigned.items()},
         )
 
     def upgraded(self, group: ClassicGroup, new: ConsumerGroup, now: Now) -> None:
@@ -134,24 +134,27 @@ class Migration:
         """Members go; if only classic ones are left, the group is theirs again."""
         ids = {member.id for member in gone}
         left = [member for member in group.members.values() if member.id not in ids]
+        if left and self._may_downgrade(left, gone):
+            classic = self._as_classic(group, left, group.target, now)
+            return self._downgrade(group, classic, now, rebalances=True)
+        return self.consumer.remove(group, gone)
+
+    def _may_downgrade(self, left: list[ConsumerMember], gone: list[ConsumerMember]) -> bool:
         settings = self._settings()
-        back = (
-            bool(left)
-            and all(member.classic is not None for member in left)
+        return (
+            all(member.classic is not None for member in left)
             and any(member.classic is None for member in gone)
             and settings.consumer_migration_policy in ("downgrade", "bidirectional")
             and len(left) <= settings.max_size
         )
-        decision = self.consumer.remove(group, gone)
-        return self._downgrade(group, left, decision.then, now) if back else decision
 
-    def _downgrade(
+    def _as_classic(
         self,
         group: ConsumerGroup,
         left: list[ConsumerMember],
-        then: Callable[[], None] | None,
+        targets: Mapping[str, Assignment],
         now: Now,
-    ) -> Decision:
+    ) -> ClassicGroup:
         classic = ClassicGroup(group.id, now.wall_ms)
         classic.state = State.STABLE
         classic.generation = group.epoch
@@ -160,7 +163,7 @@ class Migration:
         for member in left:
             protocols = _protocols(member)
             version = embedded.version_of(next(iter(protocols.values())), 3)
-            assignment = embedded.write_assignment(group.target.get(member.id, {}), image, version)
+            assignment = embedded.write_assignment(targets.get(member.id, {}), image, version)
             classic.add(
                 ClassicMember(
                     member.id,
@@ -176,22 +179,22 @@ class Migration:
             )
         classic.protocol = classic.choose_protocol()
         classic.subscribed_topics = classic.find_subscribed_topics()
+        return classic
+
+    def _downgrade(
+        self, group: ConsumerGroup, classic: ClassicGroup, now: Now, *, rebalances: bool
+    ) -> Decision:
         assignments = {one.id: one.assignment for one in classic.members.values()}
         changes = kept.forgotten_group(group)
         changes.append(records.group_metadata(group.id, classic.as_record(assignments)))
+        before = list(group.members)
 
         def downgraded() -> None:
-            if then is not None:
-                then()
-            for member in left:
-                self._forget_deadlines(group.id, member.id)
-            self.classic.take_over(classic, now)
+            for member_id in before:
+                self.consumer.forget_deadlines(group.id, member_id)
+            self.classic.take_over(classic, now, rebalances=rebalances)
 
         return Decision(changes, None, downgraded)
-
-    def _forget_deadlines(self, group_id: str, member_id: str) -> None:
-        for kind in ("consumer session", "consumer revocation", REJOIN):
-            self.consumer.deadlines.drop((kind, group_id, member_id))
 
     # --- classic members of a consumer group
 
@@ -219,38 +222,63 @@ class Migration:
             client_host=client.host,
             topics=tuple(sorted(set(subscription.topics))),
             regex=None,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms(request, client),
             assignor=None,
             classic=_classic_part(request.session_timeout_ms, protocols),
         )
         interval_ms = self.consumer.assignment_interval_ms(group.id)
         change.subscribe(before, after, self.consumer.assignor_name, interval_ms)
+        if change.replaced is not None:
+            replaced = group.members[change.replaced]
+            others = [one for one in group.members.values() if one is not replaced]
+            if self._may_downgrade([*others, after], [replaced]):
+                return self._join_as_classic_again(group, change, others, after, now)
         owned = embedded.by_id(
             ((one.topic, one.partitions) for one in subscription.owned_partitions), change.image
         )
         changed = change.reconcile(after, owned)
-        response = JoinGroupResponse(
-            generation_id=changed.epoch,
-            protocol_type=CONSUMER,
-            protocol_name=next(iter(protocols)),
-            member_id=changed.id,
-        )
 
         def then() -> None:
+            if change.replaced is not None:
+                self.consumer.forget_deadlines(group.id, change.replaced)
             self.consumer.note_topics(group.id, change)
             self.consumer.deadlines.drop((REJOIN, group.id, changed.id))
             self.consumer.keep_session(group.id, changed, now)
+            within_ms = max(changed.rebalance_timeout_ms, 0)
+            self.consumer.deadlines.set((SYNC, group.id, changed.id), now.monotonic_ms + within_ms)
 
-        return Decision(change.records, response, then)
+        answer = _joined(changed.epoch, next(iter(protocols)), changed.id)
+        return Decision(change.records, answer, then)
 
     def _joining(self, change: Change, request: JoinGroupRequest, member_id: str) -> ConsumerMember:
         group, instance_id = change.group, request.group_instance_id
-        if instance_id is None or instance_id not in group.static:
+        if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
-        known = group.members[group.static[instance_id]]
-        if request.member_id == UNKNOWN:
-            return change.replace(known, member_id, epoch=max(group.target_epoch, 0))
-        return known_member(group, member_id, instance_id)
+        if request.member_id != UNKNOWN:
+            return known_member(group, member_id, instance_id)
+        known = group.static.get(instance_id)
+        if known is None:
+            return ConsumerMember(member_id)
+        return change.replace(group.members[known], member_id)
+
+    def _join_as_classic_again(
+        self,
+        group: ConsumerGroup,
+        change: Change,
+        others: list[ConsumerMember],
+        joins: ConsumerMember,
+        now: Now,
+    ) -> Decision:
+        """The last static member of the consumer protocol has been started again as a classic one.
+        Nobody is moved by that, unless it reads other topics now or there was a move under way."""
+        targets = {**group.target, joins.id: group.target.get(change.replaced or "", {})}
+        classic = self._as_classic(group, [*others, joins], targets, now)
+        done = group.epoch == group.target_epoch and all(
+            one.has_reached(group.target_epoch) for one in others
+        )
+        decision = self._downgrade(group, classic, now, rebalances=change.reads_other or not done)
+        answer = _joined(classic.generation, classic.protocol or "", joins.id)
+        return Decision(decision.records, answer, decision.then)
 
     def _supported(
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: dict[str, bytes]
@@ -279,6 +307,7 @@ class Migration:
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_rejoin(group, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.consumer.deadlines.drop((SYNC, group.id, member.id))
         self.consumer.keep_session(group.id, member, now)
         version = embedded.version_of(next(iter(protocols.values())), 3)
         assignment = embedded.write_assignment(member.assigned, self.consumer.image(), version)
@@ -337,7 +366,7 @@ class Migration:
         if member_id == UNKNOWN and one.group_instance_id is not None:
             member_id = group.static.get(one.group_instance_id, UNKNOWN)
         try:
-            member = self._classic_member(group, member_id, one.group_instance_id)
+            member = known_member(group, member_id, one.group_instance_id)
         except KafkaError as refusal:
             answer.error_code = refusal.code
         else:
@@ -352,6 +381,13 @@ class Migration:
         if member.classic is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
+
+
+def _joined(epoch: int, protocol: str, member_id: str) -> JoinGroupResponse:
+    """Nobody leads: the server shares out."""
+    return JoinGroupResponse(
+        generation_id=epoch, protocol_type=CONSUMER, protocol_name=protocol, member_id=member_id
+    )
 
 
 def _classic_part(session_timeout_ms: int, protocols: dict[str, bytes]) -> ClassicMemberMetadata:

@@ -5,7 +5,7 @@ Functions that a shard runs: the machine comes first, a Decision comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.coordination.group import consumer_records as kept
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, what is committed
 
 FIRST_VERSION_WITH_EPOCHS = 9
+NEVER: Mapping[int, int] = {}
 
 
 def commit(
@@ -44,6 +45,7 @@ def commit(
             request.group_instance_id,
             request.generation_id_or_member_epoch,
             version,
+            commits,
             now,
         )
     except KafkaError as refusal:
@@ -65,6 +67,7 @@ def require_may_commit(
     instance_id: str | None,
     generation: int,
     version: int,
+    commits: list[Commit],
     now: Now,
 ) -> None:
     """Refuses whoever is not, or no longer, a member; commits of members keep their session."""
@@ -81,7 +84,8 @@ def require_may_commit(
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if reader.classic is None and version < FIRST_VERSION_WITH_EPOCHS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        _require_epoch(reader, generation)
+        if generation != reader.epoch and not _had_all(reader, generation, commits):
+            raise _stale(reader)
         return
     if generation < 0 and not member_id and instance_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -93,10 +97,22 @@ def require_may_commit(
     machine.classic.keep_session(group, member, now)
 
 
-def _require_epoch(member: ConsumerMember, epoch: int) -> None:
-    if epoch != member.epoch:
-        stale = ErrorCode.STALE_MEMBER_EPOCH
-        raise KafkaError(stale if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+def _had_all(member: ConsumerMember, epoch: int, commits: list[Commit]) -> bool:
+    """Whether an older epoch may commit: all of it was the member's then, and is still (KIP-1251).
+
+    A commit that was on its way when the member got its next epoch needs no second one.
+    """
+    if epoch > member.epoch:
+        return False
+    return all(
+        member.since.get(value.topic_id, NEVER).get(partition, epoch + 1) <= epoch
+        for _, partition, value in commits
+    )
+
+
+def _stale(member: ConsumerMember) -> KafkaError:
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    return KafkaError(stale if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
 
 def require_may_fetch(
@@ -109,7 +125,8 @@ def require_may_fetch(
     member = group.members.get(member_id or "")
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    _require_epoch(member, epoch)
+    if epoch != member.epoch:
+        raise _stale(member)
 
 
 def delete_offsets(

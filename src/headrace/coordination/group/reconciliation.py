@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.consumer_group import ConsumerMember, MemberState
+from headrace.coordination.group.consumer_group import ConsumerMember, Epochs, MemberState
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 IsFree = Callable[[tuple[bytes, int]], bool]
@@ -22,16 +22,20 @@ def next_step(
     target: Assignment,
     owned: Assignment | None,
     is_free: IsFree,
+    *,
+    reads_less: bool = False,
 ) -> ConsumerMember:
-    """`owned` is what the member says it has; None: it did not say."""
+    """`owned` is what the member says it has; None: it did not say. `reads_less`: the target is
+    not what it was at this epoch, as the member reads other topics and no new one is made yet."""
     if member.state is MemberState.STABLE:
-        if member.epoch == target_epoch:
+        if member.epoch == target_epoch and not reads_less:
             return member
         return _towards(member, member.epoch, target_epoch, target, owned, is_free)
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if _still_has(owned, member.revoking):
-            return member
-        return _towards(member, member.epoch + 1, target_epoch, target, owned, is_free)
+            return _give_up_too(member, target) if reads_less else member
+        epoch = min(member.epoch + 1, target_epoch)
+        return _towards(member, epoch, target_epoch, target, owned, is_free)
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return _towards(member, member.epoch, target_epoch, target, owned, is_free)
     if owned is None or owned:
@@ -72,6 +76,16 @@ def _towards(
     return _stepped(member, state, target_epoch, has_now, {})
 
 
+def _give_up_too(member: ConsumerMember, target: Assignment) -> ConsumerMember:
+    """It has to give up some already, and now whole topics as well."""
+    keeps = {topic: found for topic, found in member.assigned.items() if topic in target}
+    revoking = {**member.revoking}
+    for topic, found in member.assigned.items():
+        if topic not in target:
+            revoking[topic] = found | revoking.get(topic, frozenset())
+    return _stepped(member, member.state, member.epoch, keeps, revoking)
+
+
 def _stepped(
     member: ConsumerMember,
     state: MemberState,
@@ -81,8 +95,27 @@ def _stepped(
 ) -> ConsumerMember:
     previous = member.epoch if epoch != member.epoch else member.previous_epoch
     return member.copy(
-        state=state, epoch=epoch, previous_epoch=previous, assigned=assigned, revoking=revoking
+        state=state,
+        epoch=epoch,
+        previous_epoch=previous,
+        assigned=assigned,
+        revoking=revoking,
+        since=_since(member, epoch, assigned, revoking),
     )
+
+
+def _since(
+    member: ConsumerMember, epoch: int, assigned: Assignment, revoking: Assignment
+) -> Epochs:
+    """What it keeps or has to give up keeps its epoch; what it gets has the one it gets it in."""
+    found: dict[bytes, dict[int, int]] = {}
+    for topic, indexes in assigned.items():
+        had, known = member.assigned.get(topic, frozenset()), member.since.get(topic, {})
+        found[topic] = {index: known[index] if index in had else epoch for index in indexes}
+    for topic, indexes in revoking.items():
+        known = member.since[topic]
+        found.setdefault(topic, {}).update((index, known[index]) for index in indexes)
+    return found
 
 
 def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:

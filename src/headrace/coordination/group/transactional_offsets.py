@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.coordination.group import records
+from headrace.coordination.group import offset_rules, records
 from headrace.coordination.group.machine import Commit, GroupMachine
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -28,8 +28,15 @@ def commit_in_transaction(
     instance_id = request.group_instance_id
     if request.generation_id >= 0 or request.member_id or instance_id is not None:
         try:
-            machine.require_may_commit(
-                request.group_id, request.member_id, instance_id, request.generation_id, now
+            offset_rules.require_may_commit(
+                machine,
+                request.group_id,
+                request.member_id,
+                instance_id,
+                request.generation_id,
+                offset_rules.FIRST_VERSION_WITH_EPOCHS,
+                commits,
+                now,
             )
         except KafkaError as refusal:
             if refusal.code == ErrorCode.GROUP_ID_NOT_FOUND:

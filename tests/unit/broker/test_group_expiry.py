@@ -1,0 +1,234 @@
+"""When offsets are forgotten: by time, by kind of group, with their topic, and not too early."""
+
+import pytest
+
+from headrace.coordination.group import offset_rules, records
+from headrace.coordination.shard import Decision
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import delete_topics, list_groups, offset_fetch
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.group_readers import Reader, settle
+
+E = ErrorCode
+DAY_MS = 24 * 3600 * 1000
+PRODUCER = (77, 0)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = GroupBench(tmp_path / "data")
+    bench.find("g")
+    bench.create("orders", 3)
+    bench.create("other")
+    return bench
+
+
+def expire(bench, *, after_ms):
+    """As if so much time had passed for offsets, and none for sessions."""
+    bench.now.wall_ms += after_ms
+    for shard in bench.node.broker.groups.shards:
+        shard.run(
+            bench.now, lambda machine: Decision(offset_rules.expire_offsets(machine, bench.now))
+        )
+    bench.settle()
+
+
+def groups_of(bench):
+    listed = bench.ask(list_groups, list_groups.ListGroupsRequest()).groups
+    return {group.group_id for group in listed}
+
+
+def open_transaction(bench, offset, topic="orders", group="g"):
+    """An offset of a transaction that is not over, as TxnOffsetCommit writes it."""
+    record = records.committed_offset(group, topic, 0, OffsetCommitValue(offset))
+    shard = bench.node.broker.groups.shard_of(group)
+    shard.run(bench.now, lambda machine: Decision([record], True, None, PRODUCER))
+
+
+def end_transaction(bench, *, committed, group="g"):
+    machine = bench.node.broker.groups.shard_of(group).machine
+    machine.end_transaction(PRODUCER[0], committed=committed)
+
+
+def test_a_consumer_group_keeps_what_it_reads_and_forgets_what_it_does_not(bench):
+    reader = Reader(bench, "g", "a", "orders")
+    reader.beat()
+    for topic in ("orders", "other"):
+        bench.commit("g", topic, 5, member=("a", reader.epoch))
+    expire(bench, after_ms=7 * DAY_MS - 1)
+    assert bench.committed("g", "other") == 5
+    expire(bench, after_ms=1)
+    assert (bench.committed("g", "orders"), bench.committed("g", "other")) == (5, -1)
+
+
+def test_a_pattern_counts_as_reading(bench):
+    reader = Reader(bench, "g", "a", regex="ord.*")
+    reader.beat()
+    bench.commit("g", "orders", 5, member=("a", reader.epoch))
+    bench.commit("g", "other", 5, member=("a", reader.epoch))
+    expire(bench, after_ms=8 * DAY_MS)
+    assert (bench.committed("g", "orders"), bench.committed("g", "other")) == (5, -1)
+
+
+def test_an_empty_consumer_group_goes_with_its_last_offset(bench, tmp_path):
+    reader = Reader(bench, "g", "a", "orders")
+    reader.beat()
+    bench.commit("g", "orders", 5, member=("a", reader.epoch))
+    reader.leave()
+    expire(bench, after_ms=6 * DAY_MS)
+    assert groups_of(bench) == {"g"}
+    expire(bench, after_ms=DAY_MS)
+    assert groups_of(bench) == set()
+    assert groups_of(GroupBench(tmp_path / "data")) == set()
+
+
+def test_a_stable_classic_group_forgets_only_what_it_does_not_read(bench):
+    member, generation = bench.stable_group("g")
+    for topic in ("orders", "other"):
+        bench.commit("g", topic, 5, member=(member, generation))
+    expire(bench, after_ms=7 * DAY_MS)
+    assert (bench.committed("g", "orders"), bench.committed("g", "other")) == (5, -1)
+
+
+def test_nothing_is_forgotten_while_a_group_rebalances(bench):
+    member, generation = bench.stable_group("g")
+    bench.commit("g", "other", 5, member=(member, generation))
+    bench.member("g")
+    expire(bench, after_ms=8 * DAY_MS)
+    assert bench.committed("g", "other") == 5
+
+
+def test_a_group_of_another_kind_keeps_everything_while_it_has_members(bench):
+    """Nobody here can read what connectors subscribe to."""
+    options = {"protocol_type": "connect", "protocols": {"default": b"whatever"}}
+    member, _, joined = bench.member("g", **options)
+    more = {"protocol_type": "connect", "protocol_name": "default"}
+    assert bench.sync("g", member, 1, {member: b""}, **more).error_code == E.NONE
+    bench.commit("g", "orders", 5, member=(member, 1))
+    expire(bench, after_ms=30 * DAY_MS)
+    assert bench.committed("g", "orders") == 5
+    bench.leave("g", member)
+    expire(bench, after_ms=7 * DAY_MS)
+    assert bench.committed("g", "orders") == -1
+
+
+def test_the_time_of_an_empty_classic_group_runs_from_when_it_became_empty(bench):
+    member, generation = bench.stable_group("g")
+    bench.commit("g", "orders", 5, member=(member, generation))
+    bench.now.wall_ms += 30 * DAY_MS
+    bench.leave("g", member)
+    expire(bench, after_ms=7 * DAY_MS - 1)
+    assert bench.committed("g", "orders") == 5
+    expire(bench, after_ms=1)
+    assert bench.committed("g", "orders") == -1
+
+
+def test_a_commit_without_membership_starts_its_time_anew(bench):
+    bench.commit("g", "orders", 5)
+    expire(bench, after_ms=6 * DAY_MS)
+    bench.commit("g", "orders", 6)
+    expire(bench, after_ms=6 * DAY_MS)
+    assert bench.committed("g", "orders") == 6
+
+
+# ---- transactions
+
+
+def test_an_offset_that_a_transaction_may_change_is_not_forgotten(bench):
+    bench.commit("g", "orders", 5)
+    open_transaction(bench, 9)
+    expire(bench, after_ms=8 * DAY_MS)
+    assert bench.committed("g", "orders") == 5
+    end_transaction(bench, committed=False)
+    expire(bench, after_ms=0)
+    assert bench.committed("g", "orders") == -1
+
+
+def test_a_group_with_nothing_but_an_open_transaction_is_not_forgotten(bench):
+    bench.commit("g", "other", 5)
+    open_transaction(bench, 9)
+    expire(bench, after_ms=8 * DAY_MS)
+    assert bench.committed("g", "other") == -1
+    end_transaction(bench, committed=True)
+    assert bench.committed("g", "orders") == 9
+
+
+def test_what_is_deleted_does_not_come_back_with_the_transaction(bench):
+    open_transaction(bench, 9)
+    request = delete_topics.DeleteTopicsRequest(
+        [delete_topics.DeleteTopicState("orders")], [], 1000
+    )
+    bench.ask(delete_topics, request)
+    bench.create("orders", 3)
+    end_transaction(bench, committed=True)
+    assert bench.committed("g", "orders") == -1
+
+
+@pytest.mark.parametrize("version", [7, 9, 10])
+def test_offsets_that_a_transaction_may_change_are_told_as_such_if_stable_ones_are_wanted(
+    bench, version
+):
+    bench.commit("g", "orders", 5)
+    bench.commit("g", "other", 6)
+    open_transaction(bench, 9)
+    codes = {}
+    for name, topic in bench.node.broker.image.topics.items():
+        if name.startswith("o"):
+            [part] = fetched(bench, topic, version)
+            codes[name] = (part.error_code, part.committed_offset)
+    assert codes == {"orders": (E.UNSTABLE_OFFSET_COMMIT, -1), "other": (E.NONE, 6)}
+
+
+def fetched(bench, topic, version):
+    if version < 8:
+        topics = [offset_fetch.OffsetFetchRequestTopic(topic.name, [0])]
+        request = offset_fetch.OffsetFetchRequest("g", topics, require_stable=True)
+        return bench.ask(offset_fetch, request, version=version).topics[0].partitions
+    topics = [offset_fetch.OffsetFetchRequestTopics(topic.name, topic.id, [0])]
+    group = offset_fetch.OffsetFetchRequestGroup("g", None, -1, topics)
+    request = offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
+    return bench.ask(offset_fetch, request, version=version).groups[0].topics[0].partitions
+
+
+# ---- topics of the same name
+
+
+@pytest.mark.parametrize("version", [5, 9, 10])
+def test_a_place_in_a_topic_that_is_gone_is_none_in_another_of_its_name(
+    bench, monkeypatch, version
+):
+    """The disk was full when it should have been forgotten; records would be skipped unread."""
+    bench.commit("g", "orders", 5)
+    groups = bench.node.broker.groups
+    monkeypatch.setattr(type(groups), "forget_topics", lambda self, topics: None)
+    request = delete_topics.DeleteTopicsRequest(
+        [delete_topics.DeleteTopicState("orders")], [], 1000
+    )
+    bench.ask(delete_topics, request)
+    bench.create("orders", 3)
+    topic = bench.node.broker.image.topics["orders"]
+    [part] = fetched(bench, topic, version)
+    assert (part.committed_offset, part.error_code) == (-1, E.NONE)
+    bench.commit("g", "orders", 1)
+    [part] = fetched(bench, topic, version)
+    assert part.committed_offset == 1
+
+
+def test_a_group_of_which_a_read_topic_is_deleted_goes_on_with_the_others(bench):
+    reader = Reader(bench, "g", "a", "orders", "other")
+    reader.beat()
+    bench.commit("g", "other", 5, member=("a", reader.epoch))
+    request = delete_topics.DeleteTopicsRequest(
+        [delete_topics.DeleteTopicState("orders")], [], 1000
+    )
+    gone = bench.node.broker.image.topics["orders"].id
+    bench.ask(delete_topics, request)
+    reader.owned.pop(gone)
+    settle(reader)
+    assert reader.has == {"other": [0]}
+    assert bench.committed("g", "other") == 5
+    bench.create("orders", 2)
+    settle(reader)
+    assert reader.has == {"orders": [0, 1], "other": [0]}
+    assert bench.committed("g", "orders") == -1

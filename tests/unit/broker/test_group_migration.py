@@ -1,0 +1,309 @@
+"""Living groups between the two protocols, static members among them, and who may do that."""
+
+import pytest
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import join_group, list_groups, sync_group
+from tests.unit.broker.bench import PARKED
+from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.group_classics import ClassicReader, stable_group
+from tests.unit.broker.group_readers import Reader, describe, settle
+
+E = ErrorCode
+ALL = {("orders", index) for index in range(4)}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return with_orders(tmp_path)
+
+
+def with_orders(tmp_path, **settings):
+    bench = GroupBench(tmp_path / "data", **settings)
+    bench.find("g")
+    bench.create("orders", 4)
+    return bench
+
+
+def kind_and_state(bench):
+    [listed] = bench.ask(list_groups, list_groups.ListGroupsRequest()).groups
+    return listed.group_type, listed.group_state
+
+
+def owned_by(*readers):
+    """All that they have, by (topic, partition); nothing is anybody's twice."""
+    found = []
+    for reader in readers:
+        if isinstance(reader, Reader):
+            found += [(topic, index) for topic, parts in reader.has.items() for index in parts]
+        else:
+            found += reader.owned
+    assert len(found) == len(set(found)), found
+    return set(found)
+
+
+def come_to_rest(*readers):
+    for _ in range(8):
+        for reader in readers:
+            if isinstance(reader, Reader):
+                assert reader.beat().error_code == E.NONE, reader.last
+            else:
+                reader.follow()
+            owned_by(*readers)
+    assert owned_by(*readers) == ALL
+
+
+# ---- static members
+
+
+def test_a_static_member_that_starts_again_with_the_newer_protocol_keeps_its_place(bench):
+    """A rolling restart: nobody waits for a session to run out, and nobody else is moved."""
+    one, two = (ClassicReader(bench, "g", "orders", instance=name) for name in ("one", "two"))
+    stable_group(bench, one, two)
+    had = one.owned
+    again = Reader(bench, "g", "new", "orders", instance="one")
+    assert again.beat().error_code == E.NONE, again.last.error_message
+    come_to_rest(again, two)
+    assert owned_by(again) == had
+    assert one.beat() == E.FENCED_INSTANCE_ID
+    last = Reader(bench, "g", "newer", "orders", instance="two")
+    assert last.beat().error_code == E.NONE
+    come_to_rest(again, last)
+    assert owned_by(again) == had
+    assert {member.member_type for member in describe(bench).members} == {1}
+
+
+def test_a_static_member_that_starts_again_with_the_classic_protocol_keeps_its_place(bench):
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    two = Reader(bench, "g", "b", "orders", instance="two")
+    one.beat()
+    two.beat()
+    settle(one, two)
+    had = owned_by(one)
+    again = ClassicReader(bench, "g", "orders", instance="one")
+    assert again.join().error_code == E.NONE
+    assert again.sync().error_code == E.NONE
+    come_to_rest(again, two)
+    assert again.owned == had
+    assert one.beat().error_code == E.FENCED_INSTANCE_ID
+    assert kind_and_state(bench) == ("consumer", "Stable")
+
+
+def test_the_last_static_member_to_go_back_takes_the_group_along_and_moves_nobody(bench, tmp_path):
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    two = Reader(bench, "g", "b", "orders", instance="two")
+    one.beat()
+    two.beat()
+    settle(one, two)
+    had = {1: owned_by(one), 2: owned_by(two)}
+    first = ClassicReader(bench, "g", "orders", instance="one")
+    first.join()
+    first.sync()
+    second = ClassicReader(bench, "g", "orders", instance="two")
+    assert second.join().error_code == E.NONE
+    assert kind_and_state(bench) == ("classic", "Stable")
+    assert second.sync().error_code == E.NONE
+    assert {1: first.owned, 2: second.owned} == had
+    assert first.beat() == E.NONE or first.join().generation_id == second.generation
+    assert second.beat() == E.NONE
+    again = GroupBench(tmp_path / "data")
+    assert kind_and_state(again) == ("classic", "Stable")
+
+
+def test_the_last_static_member_that_goes_back_and_reads_more_makes_all_join_anew(bench):
+    bench.create("payments", 2)
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    one.beat()
+    other = ClassicReader(bench, "g", "orders")
+    other.join()
+    other.sync()
+    come_to_rest(one, other)
+    again = ClassicReader(bench, "g", "orders", "payments", instance="one")
+    assert again.join().error_code == E.NONE
+    assert kind_and_state(bench) == ("classic", "PreparingRebalance")
+    assert again.sync().error_code == E.REBALANCE_IN_PROGRESS
+    assert again.join() == PARKED
+    other.join()
+    assert {again.hear() == PARKED, other.leads or again.leads} == {False, True}
+
+
+def test_a_static_classic_member_that_starts_again_in_the_middle_of_a_move_goes_on_with_it(bench):
+    """What is another's by now must not stay with it."""
+    one = ClassicReader(bench, "g", "orders", instance="one")
+    stable_group(bench, one)
+    new = Reader(bench, "g", "new", "orders")
+    new.beat()
+    assert new.has == {}
+    again = ClassicReader(bench, "g", "orders", instance="one")
+    again.join()
+    again.sync()
+    come_to_rest(again, new)
+    assert len(again.owned) == len(owned_by(new)) == 2
+
+
+def test_a_static_member_that_nobody_knows_any_more_is_told_so(bench):
+    Reader(bench, "g", "a", "orders").beat()
+    stranger = ClassicReader(bench, "g", "orders", instance="one")
+    stranger.id = "one-of-before"
+    assert stranger.join().error_code == E.UNKNOWN_MEMBER_ID
+    stranger.id = ""
+    assert stranger.join().error_code == E.NONE
+
+
+# ---- members without a name of their own
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_group_goes_over_member_by_member(bench, eager):
+    old = [ClassicReader(bench, "g", "orders", eager=eager) for _ in range(2)]
+    stable_group(bench, *old)
+    new = []
+    for number, gone in enumerate(old):
+        new.append(Reader(bench, "g", f"new-{number}", "orders"))
+        new[-1].beat()
+        come_to_rest(*old[number:], *new)
+        bench.leave("g", gone.id)
+        gone.owned = set()
+    come_to_rest(*new)
+    assert kind_and_state(bench) == ("consumer", "Stable")
+
+
+def test_who_waits_in_a_rebalance_is_told_to_join_anew_when_the_group_goes_over(bench):
+    one, two = ClassicReader(bench, "g", "orders"), ClassicReader(bench, "g", "orders")
+    stable_group(bench, one, two)
+    three = ClassicReader(bench, "g", "orders")
+    assert three.join() == PARKED
+    new = Reader(bench, "g", "new", "orders")
+    assert new.beat().error_code == E.NONE
+    assert bench.answer_on(three.session, join_group, 9).error_code == E.REBALANCE_IN_PROGRESS
+    assert three.join().error_code == E.NONE
+    three.sync()
+    come_to_rest(one, two, three, new)
+    assert sorted(map(len, (one.owned, two.owned, three.owned, owned_by(new)))) == [1] * 4
+
+
+def test_who_waits_for_the_leader_is_told_to_join_anew_when_the_group_goes_over(bench):
+    one, two = ClassicReader(bench, "g", "orders"), ClassicReader(bench, "g", "orders")
+    stable_group(bench, one, two)
+    one.join()
+    two.join()
+    one.hear()
+    assert two.sync() == PARKED
+    new = Reader(bench, "g", "new", "orders")
+    assert new.beat().error_code == E.NONE
+    assert bench.answer_on(two.session, sync_group, 5).error_code == E.REBALANCE_IN_PROGRESS
+    one.owned = two.owned = set()  # what they had before the assignment that never came
+    come_to_rest(one, two, new)
+
+
+def test_a_mixed_group_goes_on_after_a_restart(bench, tmp_path):
+    old, new = ClassicReader(bench, "g", "orders"), Reader(bench, "g", "new", "orders")
+    stable_group(bench, old)
+    new.beat()
+    come_to_rest(old, new)
+    again = GroupBench(tmp_path / "data")
+    old.bench = new.bench = again
+    assert old.beat() == E.NONE
+    assert new.beat(owned=None).assignment is None
+    again.advance(10_001)  # the session that the classic member asked for
+    come_to_rest(new)
+    assert old.beat() == E.UNKNOWN_MEMBER_ID
+
+
+def test_the_group_goes_back_when_the_last_of_the_newer_protocol_falls_silent(bench):
+    old, new = ClassicReader(bench, "g", "orders"), Reader(bench, "g", "new", "orders")
+    stable_group(bench, old)
+    new.beat()
+    come_to_rest(old, new)
+    for _ in range(9):
+        bench.advance(6_000)
+        old.beat()
+    assert kind_and_state(bench) == ("classic", "PreparingRebalance")
+    assert old.join().error_code == E.NONE
+    assert old.leads
+
+
+# ---- classic members in a group of the newer protocol: their time
+
+
+def mixed(bench):
+    old, new = ClassicReader(bench, "g", "orders"), Reader(bench, "g", "new", "orders")
+    stable_group(bench, old)
+    new.beat()
+    come_to_rest(old, new)
+    return old, new
+
+
+def test_a_classic_member_that_does_not_join_anew_in_time_is_out(bench):
+    old, new = mixed(bench)
+    Reader(bench, "g", "newer", "orders").beat()
+    for _ in range(7):
+        bench.advance(5_000)
+        new.beat()
+        code = old.beat()
+    assert code == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_classic_member_that_never_asks_for_its_part_is_out(bench):
+    old, new = mixed(bench)
+    newer = Reader(bench, "g", "newer", "orders")
+    newer.beat()
+    assert old.beat() == E.REBALANCE_IN_PROGRESS
+    for _ in range(2):
+        old.join()  # goes on joining, and gets as far as it can
+        new.beat()
+        newer.beat()
+    for _ in range(7):
+        bench.advance(5_000)
+        for reader in (new, newer):
+            reader.beat()
+        code = old.beat()
+    assert code == E.UNKNOWN_MEMBER_ID
+
+
+def test_members_of_the_newer_protocol_are_removed_by_an_operator(bench):
+    """What `kafka-consumer-groups` and admin clients send is LeaveGroup, whatever the protocol."""
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    two, three = Reader(bench, "g", "b", "orders"), Reader(bench, "g", "c", "orders")
+    for reader in (one, two, three):
+        reader.beat()
+    settle(one, two, three)
+    [left] = bench.leave("g", "", instance="one").members
+    assert left.error_code == E.NONE
+    [left] = bench.leave("g", "b").members
+    assert left.error_code == E.NONE
+    [left] = bench.leave("g", "b").members
+    assert left.error_code == E.UNKNOWN_MEMBER_ID
+    settle(three)
+    assert owned_by(three) == ALL
+    assert two.beat().error_code == E.UNKNOWN_MEMBER_ID
+
+
+# ---- who may
+
+
+@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade", "bidirectional"])
+def test_the_policy_says_which_way_groups_may_go(tmp_path, policy):
+    bench = with_orders(tmp_path, group_consumer_migration_policy=policy)
+    old = ClassicReader(bench, "g", "orders")
+    stable_group(bench, old)
+    up = Reader(bench, "g", "new", "orders").beat().error_code
+    assert up == (E.NONE if policy in ("upgrade", "bidirectional") else E.GROUP_ID_NOT_FOUND)
+    new = Reader(bench, "h", "new", "orders")
+    new.beat()
+    other = ClassicReader(bench, "h", "orders")
+    other.join()
+    new.leave()
+    groups = bench.ask(list_groups, list_groups.ListGroupsRequest()).groups
+    kinds = {group.group_id: group.group_type for group in groups}
+    down = policy in ("downgrade", "bidirectional")
+    assert kinds["h"] == ("classic" if down else "consumer")
+
+
+def test_a_group_that_is_too_large_for_the_other_protocol_stays_what_it_is(tmp_path):
+    bench = with_orders(tmp_path, group_consumer_max_size=1, group_max_size=1)
+    one, two = (ClassicReader(bench, "g", "orders") for _ in range(2))
+    stable_group(bench, one)
+    assert two.join().error_code == E.GROUP_MAX_SIZE_REACHED
+    assert Reader(bench, "g", "new", "orders").beat().error_code == E.GROUP_MAX_SIZE_REACHED
+    assert kind_and_state(bench) == ("classic", "Stable")
