@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
 MOST_PLACES = 10_000
+LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62
 # Where a shard is said to stand whose log has lost records that it has seen.
@@ -142,7 +143,8 @@ class Coordinator:
             if len(self._places) >= MOST_PLACES:
                 self._places.clear()
             shard = self.shards[partition_for_group(key, len(self.shards))]
-            self._places[key] = shard
+            if len(key) <= LONGEST_PLACE:
+                self._places[key] = shard
         return shard
 
     def ask(

@@ -3,36 +3,47 @@
 A new member of the classic protocol is told its id first and joins with it then, milliseconds
 later. Whoever asks for ids and never comes back (a client that makes up group names, say) would
 leave a group behind for each, until its session is over: up to half an hour. So the oldest ids are
-forgotten early when there are many; who comes late with one gets UNKNOWN_MEMBER_ID and, as any
-client does then, asks for another.
+forgotten early when there are many, or few whose names are long; who comes late with one gets
+UNKNOWN_MEMBER_ID and, as any client does then, asks for another.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.coordination.deadlines import Deadlines
 
-# Of one shard. About 1 KB each where each is of a group of its own: 50 MB in all 50 shards.
+# Of one shard. About 1 KB each where each is of a group of its own: 50 MB in all 50 shards; and as
+# much again for names, which clients may make 32 KB long.
 MOST_PROMISED = 1_000
+MOST_BYTES = 1 << 20
+
+Key = tuple[str, str, str]  # of the deadline: its kind, the group, the member
 
 
 class PromisedIds:
-    __slots__ = ("_deadlines", "_promised")
+    __slots__ = ("_deadlines", "_promised", "_bytes")
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
-        self._promised: dict[Any, bool] = {}  # keys of their deadlines; in order
+        self._promised: dict[Key, int] = {}  # how long their names are; in order
+        self._bytes = 0
 
-    def add(self, key: Any, until_ms: int, now_ms: int) -> None:
+    def add(self, key: Key, until_ms: int, now_ms: int) -> None:
         """It is kept until then, or until there are too many."""
         self._deadlines.set(key, until_ms)
-        self._promised[key] = True
-        if len(self._promised) > MOST_PROMISED:
+        self._promised[key] = size = sum(map(len, key))
+        self._bytes += size
+        while len(self._promised) > MOST_PROMISED or (
+            self._bytes > MOST_BYTES and len(self._promised) > 1
+        ):
             oldest = next(iter(self._promised))
-            del self._promised[oldest]
+            self.used(oldest)
             self._deadlines.set(oldest, now_ms)
 
-    def used(self, key: Any) -> None:
-        """Its session is a member's from now on, or over."""
-        self._promised.pop(key, None)
+    def used(self, key: Key) -> None:
+        """Its deadline is a member's from now on."""
+        self._bytes -= self._promised.pop(key, 0)
+
+    def given_back(self, key: Key) -> None:
+        """Nobody will join with it."""
+        self.used(key)
+        self._deadlines.drop(key)
