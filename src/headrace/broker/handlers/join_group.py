@@ -17,14 +17,21 @@ from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from headrace.serving.api import Api, Call, Parked
 
 FIRST_VERSION_WITH_NULL = 7
+# Refusals that were not decided by the group: they name nobody.
+WITHOUT_MEMBER = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
     try:
         answer: JoinGroupResponse | Parked = ask_group(broker, call, GroupMachine.join, request)
     except KafkaError as refusal:
-        denied = refusal.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        member_id = "" if denied else request.member_id
+        member_id = "" if refusal.code in WITHOUT_MEMBER else request.member_id
         answer = JoinGroupResponse(error_code=refusal.code, member_id=member_id)
     if isinstance(answer, JoinGroupResponse) and call.version >= FIRST_VERSION_WITH_NULL:
         answer.protocol_name = answer.protocol_name or None
