@@ -3,7 +3,8 @@
 Looks every `log.cleaner.backoff.ms` for the log with the largest share of dirty bytes among those
 that are due, has one log at a time compacted elsewhere (`Runner`), swaps in each group of segments
 as it comes, and notes in `cleaner-offset-checkpoint` how far each log is clean. After a round it
-looks again at once. A log whose bytes are damaged is left alone until the next start, and said so.
+looks again at once. A log whose bytes are damaged is left alone until the next start, and said so;
+one that fails for another reason is tried again, after all others that are due.
 Settings are read when a round begins, so a change of them counts from the next one on.
 Not done: more than one log at a time (`log.cleaner.threads`).
 """
@@ -28,6 +29,9 @@ from headrace.storage.compaction_plan import Cleanable, measure
 from headrace.storage.segment import Segment
 
 log = logging.getLogger(__name__)
+
+# `tick` comes every second, now and then a little early: it is not worth a second more of rest.
+HALF_A_TICK_MS = 500
 
 
 class Reports(Protocol):
@@ -89,6 +93,8 @@ class LogCleaner:
         self._in_background = in_background
         self._path = f"{partitions.folder}/{checkpoints.CLEANED_OFFSETS}"
         self._cleaned_to = self._read_checkpoint()
+        self._topic_ids: dict[Partition, bytes] = {}  # which topic of that name is meant
+        self._failed: set[tuple[bytes, int]] = set()  # in their last round
         self._round: Round | None = None
         self._look_at_ms = 0
         self._stopped = False
@@ -97,8 +103,9 @@ class LogCleaner:
         """Every second, and after each round: begin one if it is due and none is under way."""
         if self._round is not None or self._stopped:
             return
-        if self._now.monotonic_ms < self._look_at_ms:
+        if self._now.monotonic_ms + HALF_A_TICK_MS < self._look_at_ms:
             return
+        self._forget_deleted()
         found = self._dirtiest()
         if found is None:
             self._rest()
@@ -112,31 +119,59 @@ class LogCleaner:
 
     # --- which one
 
-    def _compacted(self) -> Iterator[tuple[PartitionLeader, Cleanable]]:
+    def _leaders(self) -> Iterator[PartitionLeader]:
         for topic in self._topics.by_name.values():
-            for leader in topic.leaders:
-                found = leader.log
-                is_damaged = (leader.topic_id, leader.index) in self.uncleanable
-                if is_damaged or "compact" not in found.settings.cleanup_policy:
-                    continue
-                yield (
-                    leader,
-                    measure(
-                        found.segments.items,
-                        found.settings,
-                        cleaned_to=self._cleaned_to.get((leader.topic, leader.index)),
-                        start_offset=found.start_offset,
-                        end_offset=found.end_offset,
-                        last_stable_offset=leader.last_stable_offset(),
-                        wall_ms=self._now.wall_ms,
-                    ),
-                )
+            yield from topic.leaders
+
+    def _compacted(self) -> Iterator[tuple[PartitionLeader, Cleanable]]:
+        for leader in self._leaders():
+            found = leader.log
+            is_damaged = (leader.topic_id, leader.index) in self.uncleanable
+            if is_damaged or "compact" not in found.settings.cleanup_policy:
+                continue
+            yield (
+                leader,
+                measure(
+                    found.segments.items,
+                    found.settings,
+                    cleaned_to=self._cleaned_to.get((leader.topic, leader.index)),
+                    start_offset=found.start_offset,
+                    end_offset=found.end_offset,
+                    last_stable_offset=leader.last_stable_offset(),
+                    wall_ms=self._now.wall_ms,
+                ),
+            )
 
     def _dirtiest(self) -> tuple[PartitionLeader, Cleanable] | None:
+        """Of those that are due; what failed the last time stands behind the others, or one log
+        that cannot be read would keep all from being compacted."""
         found = list(self._compacted())
         self.dirtiest_ratio = max((dirty.dirty_ratio for _, dirty in found), default=0.0)
         due = [each for each in found if each[1].is_due]
-        return max(due, key=lambda each: each[1].dirty_ratio, default=None)
+        return max(
+            due,
+            key=lambda each: (
+                (each[0].topic_id, each[0].index) not in self._failed,
+                each[1].dirty_ratio,
+            ),
+            default=None,
+        )
+
+    def _forget_deleted(self) -> None:
+        """A topic that was deleted and made again is dirty from its beginning, and not damaged.
+        What the checkpoint says of topics that were not seen yet may be of use when they are."""
+        ids = {(leader.topic, leader.index): leader.topic_id for leader in self._leaders()}
+        there = {(topic_id, index) for (_, index), topic_id in ids.items()}
+        self.uncleanable &= there
+        self._failed &= there
+        stale = [p for p, topic_id in self._topic_ids.items() if ids.get(p) != topic_id]
+        for partition in stale:
+            del self._topic_ids[partition]
+            self._cleaned_to.pop(partition, None)
+        for partition in self._cleaned_to.keys() & ids.keys():
+            self._topic_ids[partition] = ids[partition]
+        if stale:
+            self._in_background(self._checkpoint_work())
 
     # --- one round
 
@@ -181,8 +216,10 @@ class LogCleaner:
             return
         leader = self._round.leader
         self.rounds += 1
+        self._failed.discard((leader.topic_id, leader.index))
         self._end_round()
         self._cleaned_to[leader.topic, leader.index] = cleaned_to
+        self._topic_ids[leader.topic, leader.index] = leader.topic_id
         self._in_background(self._checkpoint_work(leader.log.folder))
         self.tick()
 
@@ -195,6 +232,7 @@ class LogCleaner:
             self.uncleanable.add((leader.topic_id, leader.index))
             log.error("%s-%d is not compacted any more: %s", leader.topic, leader.index, reason)
         else:
+            self._failed.add((leader.topic_id, leader.index))
             log.warning("%s-%d was not compacted: %s", leader.topic, leader.index, reason)
         self._end_round()
         self._rest()
@@ -219,21 +257,18 @@ class LogCleaner:
         except MalformedCheckpoint:
             return {}
 
-    def _checkpoint_work(self, folder: str) -> Callable[[], None]:
+    def _checkpoint_work(self, folder: str | None = None) -> Callable[[], None]:
         """Written elsewhere than on the loop; deleted partitions are left out. First the new names
         in the log's folder must survive a power cut: old segments that count as clean would bring
         deleted keys back when their tombstones have gone."""
-        there = {
-            (leader.topic, leader.index)
-            for topic in self._topics.by_name.values()
-            for leader in topic.leaders
-        }
+        there = {(leader.topic, leader.index) for leader in self._leaders()}
         self._cleaned_to = {p: offset for p, offset in self._cleaned_to.items() if p in there}
         data = checkpoints.offsets_to_bytes(self._cleaned_to)
 
         def write() -> None:
-            with suppress(FileNotFoundError):  # the topic was deleted meanwhile
-                self._disk.flush_folder(folder)
+            if folder is not None:
+                with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                    self._disk.flush_folder(folder)
             self._disk.write_file(self._path, [data])
 
         return write

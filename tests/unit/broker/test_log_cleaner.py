@@ -265,3 +265,60 @@ def test_committed_offsets_are_compacted_and_found_again(tmp_path, runner):
     again = GroupBench(tmp_path / "data", offsets_topic_num_partitions="1")
     assert again.committed("readers", "t") == 50
     assert [again.committed(f"others-{n}", "t") for n in range(3)] == [48, 49, 47]
+
+
+def test_a_topic_that_was_made_again_is_dirty_from_its_beginning(bench, runner, tmp_path):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    runner.run()
+    request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    bench.ask(delete_topics, request, version=5)
+    bench.create("t", **SMALL)  # before the cleaner looks again
+    closed_segment(bench, "t", *[(b"b", b"%d" % number) for number in range(5)])
+    bench.advance(BACKOFF)
+    assert runner.job.first_dirty == 0
+    runner.run()
+    assert [record[:2] for record in records(bench, "t")] == [(4, b"b"), (5, b"z")]
+    bench.ask(delete_topics, request, version=5)
+    bench.advance(BACKOFF)
+    assert (bench.folder / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_a_damaged_log_that_is_deleted_is_not_counted_any_more(bench, runner):
+    bench.create("bad", **SMALL)
+    closed_segment(bench, "bad", (b"a", b"1"))
+    bench.advance(BACKOFF)
+    runner.reports.failed("the batch at 0 is damaged", damaged=True)
+    runner.job = None
+    assert len(bench.node.cleaner.uncleanable) == 1
+    request = delete_topics.DeleteTopicsRequest(topic_names=["bad"], timeout_ms=1000)
+    bench.ask(delete_topics, request, version=5)
+    bench.advance(BACKOFF)
+    assert bench.node.cleaner.uncleanable == set()
+
+
+def test_a_log_that_cannot_be_compacted_now_does_not_keep_others_from_it(bench, runner):
+    for topic in ("unreadable", "good"):
+        bench.create(topic, **SMALL)
+        closed_segment(bench, topic, (b"a", b"1"))
+    bench.advance(BACKOFF)
+    assert runner.job.folder.endswith("unreadable-0")
+    runner.reports.failed("input/output error", damaged=False)
+    runner.job = None
+    bench.advance(BACKOFF)
+    assert runner.job.folder.endswith("good-0")
+    runner.run()
+    assert runner.job.folder.endswith("unreadable-0"), "it is tried again"
+
+
+def test_a_tick_that_comes_a_little_early_counts(tmp_path):
+    runner = InThisProcess()
+    bench = Bench(tmp_path / "data", compaction=runner, log_cleaner_backoff_ms="1000")
+    bench.create("t", **SMALL)
+    bench.advance(1000)  # nothing is due yet: it rests for a second
+    put(bench, "t", (b"a", b"1"))
+    log_of(bench, "t").roll(wall_ms=bench.now.wall_ms)
+    bench.now.monotonic_ms += 998
+    bench.node.cleaner.tick()
+    assert runner.job is not None

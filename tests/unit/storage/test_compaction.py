@@ -313,3 +313,42 @@ def test_a_swap_takes_few_segments_at_once(log):
     log.cleaned_to = 0
     assert [len(group.sources) for group in log.compact()] == [3]
     assert len(log.records()) == 70
+
+
+def test_a_round_that_has_too_little_memory_begins_again_with_less(log):
+    """The dirty part is noted from its end on, and is given up where it does not fit; what is left
+    for the next round begins at a batch."""
+    for number in range(300):
+        log.put((b"key-%d" % (number % 100), b"%d" % number), (b"x", b"%d" % number))
+        if number % 70 == 0:
+            log.roll()
+    log.roll()
+    cleaned = [0]
+    while cleaned[-1] < 600:
+        log.compact(memory=8_000)
+        cleaned.append(log.cleaned_to)
+        assert cleaned[-1] > cleaned[-2] and cleaned[-1] % 2 == 0
+    assert len(cleaned) > 4
+    assert [r[0] for r in log.records()] == [*range(400, 600, 2), 599]
+
+
+def test_a_start_in_the_middle_of_a_batch_is_where_the_dirty_part_begins(log):
+    log.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"))
+    log.put((b"b", b"2"))
+    log.roll()
+    log.log.delete_records_before(1)
+    assert log.cleanable().first_dirty == 1
+    log.compact()
+    assert [r[0] for r in log.records()] == [2, 3, 4]
+
+
+def test_a_batch_that_was_emptied_goes_when_nothing_needs_it_any_more(log):
+    log.put((b"a", b"1"), producer_id=7, producer_epoch=3, base_sequence=0)
+    log.put((b"a", b"2"))
+    log.roll()
+    log.compact()
+    assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(0, 0), (1, 1)]
+    log.put((b"b", b"1"), producer_id=7, producer_epoch=3, base_sequence=1)
+    log.roll()
+    log.compact()
+    assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(1, 1), (2, 1)]
