@@ -387,6 +387,7 @@ class ClassicGroups:
         member = group.members.get(member_id)
         if member is None:
             group.pending.discard(member_id)
+            self._promised.given_back((SESSION, group.id, member_id))
             self._drop_if_nothing_is_left(group)
             if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
                 return self._complete_join(group, now)
@@ -424,7 +425,7 @@ class ClassicGroups:
         answer = MemberResponse(one.member_id, one.group_instance_id)
         if one.member_id in group.pending:
             group.pending.discard(one.member_id)
-            self.deadlines.drop((SESSION, group.id, one.member_id))
+            self._promised.given_back((SESSION, group.id, one.member_id))
             return answer
         member_id = one.member_id
         if member_id == UNKNOWN and one.group_instance_id is not None:
