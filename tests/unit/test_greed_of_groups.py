@@ -259,3 +259,17 @@ def test_a_member_that_no_record_can_hold_is_refused(bench):
     assert answer.error_code == E.UNKNOWN_SERVER_ERROR
     assert not machine_of(bench).groups
     assert Reader(bench, "g", "m", "orders").beat().error_code == E.NONE
+
+
+def test_a_static_member_that_comes_back_too_large_leaves_everything_as_it_was(bench):
+    first = bench.join("g", instance="i")
+    member_id, generation = first.member_id, first.generation_id
+    bench.sync("g", member_id, generation, {member_id: b"part"}, group_instance_id="i")
+    answer = bench.join("g", instance="i", protocols={"range": b"\0\0" + bytes(1_200_000)})
+    assert (answer.error_code, answer.member_id) == (E.UNKNOWN_SERVER_ERROR, "")
+    assert bench.heartbeat("g", member_id, generation, instance="i") == E.NONE
+    group = machine_of(bench).groups["g"]
+    assert group.leader == member_id and group.members[member_id].protocols == {"range": GOOD}
+    again = bench.join("g", instance="i")
+    assert again.error_code == E.NONE and again.generation_id == generation
+    assert bench.heartbeat("g", member_id, generation, instance="i") == E.FENCED_INSTANCE_ID

@@ -31,6 +31,7 @@ from headrace.coordination.group.classic_answers import (
     join_refused,
     joined,
     rebalance_timeout_ms,
+    restarted,
     sync_refused,
     synced,
 )
@@ -53,7 +54,6 @@ from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 # A client that was told to wait in a join must show itself within this time.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 FIRST_VERSION_WITH_REQUIRED_ID = 4
-FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 
 
 class ClassicGroups:
@@ -197,16 +197,16 @@ class ClassicGroups:
         self._update(group, member, request, protocols, client)
         self._expect(group.id, new_id, member.session_timeout_ms, now)
         if group.state is State.STABLE and group.protocol == group.choose_protocol():
-            answer = joined(group, new_id)
-            if client.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
-                answer.skip_assignment = group.leader == new_id
-            else:
-                # The old leader's id, so that the restarted one does not assign anew.
-                answer.leader, answer.members = leader_before or "", []
+
+            def put_back(_: KafkaError) -> None:
+                group.put_back(old, new_id)
+                self.deadlines.drop((SESSION, group.id, new_id))
+                self.keep_session(group, old, now)
+
+            answer = restarted(group, new_id, leader_before, client)
             assignments = {one.id: one.assignment for one in group.members.values()}
-            return Decision(
-                [records.group_metadata(group.id, group.as_record(assignments))], answer
-            )
+            kept = [records.group_metadata(group.id, group.as_record(assignments))]
+            return Decision(kept, answer, otherwise=put_back)
         waits = self._await_join(group, member)
         if group.state is State.PREPARING_REBALANCE:
             return answered(self._complete_if_all_joined(group, now), waits)

@@ -11,6 +11,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupResponse
 
+FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9  # of JoinGroup
 UNKNOWN = ""  # the id of a member that has none yet
 NOTHING = Decision()
 
@@ -40,6 +41,19 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
         member_id=member_id,
         members=group.metadata_for_leader() if group.leader == member_id else [],
     )
+
+
+def restarted(
+    group: ClassicGroup, member_id: str, leader_before: str | None, client: Client
+) -> JoinGroupResponse:
+    """To a static member that is back in a stable group: nobody is to assign anew for that."""
+    answer = joined(group, member_id)
+    if client.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
+        answer.skip_assignment = group.leader == member_id
+    else:
+        # The old leader's id, so that the restarted one does not take itself for it.
+        answer.leader, answer.members = leader_before or "", []
+    return answer
 
 
 def join_refused(member_id: str, code: ErrorCode) -> JoinGroupResponse:

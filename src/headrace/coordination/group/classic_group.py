@@ -147,6 +147,18 @@ class ClassicGroup:
         self.static[old.instance_id] = new_id
         return new
 
+    def put_back(self, old: ClassicMember, new_id: str) -> None:
+        """`replace_static` could not be recorded: the member is who it was before."""
+        self.set_protocols(self.members[new_id], old.protocols)
+        self.members = {
+            old.id if key == new_id else key: old if key == new_id else member
+            for key, member in self.members.items()
+        }
+        if self.leader == new_id:
+            self.leader = old.id
+        assert old.instance_id is not None
+        self.static[old.instance_id] = old.id
+
     def set_protocols(self, member: ClassicMember, protocols: dict[str, bytes]) -> None:
         self._count(member.protocols, -1)
         member.protocols = protocols
