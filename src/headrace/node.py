@@ -449,8 +449,7 @@ class Node:
             log.critical("a flush failed, this node must not go on: %s", error)
             self.failure = error
             return
-        asking.flushed(flush)
-        if asked_again:
+        if not asking.flushed(flush) or asked_again:
             self._flushes.append(asking)
 
     def _in_background(self, work: Callable[[], None]) -> None:

@@ -256,10 +256,12 @@ class Controller:
             self._commit_what_is_durable()
         return flush
 
-    def flushed(self, flush: Any) -> None:
-        """What is before the flush's offset is committed: tell the listeners, then the waiting."""
-        self.log.log.flushed(flush)
+    def flushed(self, flush: Any) -> bool:
+        """What is before the flush's offset is committed: tell the listeners, then the waiting.
+        False: it proves nothing, ask again."""
+        counts = self.log.log.flushed(flush)
         self._commit_what_is_durable()
+        return counts
 
     def _commit_what_is_durable(self) -> None:
         durable = self.log.log.recovery_point

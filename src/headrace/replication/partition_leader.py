@@ -49,7 +49,7 @@ class Log(Protocol):
 
     def flush_target(self, *, everything: bool = False) -> Any: ...
 
-    def flushed(self, flush: Any) -> None: ...
+    def flushed(self, flush: Any) -> bool: ...
 
 
 class PartitionLeader:
@@ -177,10 +177,18 @@ class PartitionLeader:
     def flush_target(self) -> Any:
         """What the disk must have so that all that is appended may be seen; None if it has it."""
         self.flush_asked = False
-        return self.log.flush_target(everything=True)
+        target = self.log.flush_target(everything=True)
+        if target is None:
+            self._show_what_is_safe()  # a flush that the log had asked for took it along
+        return target
 
-    def flushed(self, flush: Any) -> None:
-        self.log.flushed(flush)
+    def flushed(self, flush: Any) -> bool:
+        """False: it proves nothing, ask again."""
+        counts: bool = self.log.flushed(flush)
+        self._show_what_is_safe()
+        return counts
+
+    def _show_what_is_safe(self) -> None:
         safe = min(self.log.recovery_point, self.log.end_offset)
         if not self.commits_at_once and safe > self.high_watermark:
             self.high_watermark = safe

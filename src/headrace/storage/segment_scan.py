@@ -48,7 +48,7 @@ def recover_segment(
 ) -> int:
     """Cut the segment before its first bad batch, make its indexes anew; answers where it ends."""
     segment.create_indexes(settings)
-    segment.transaction_index.clear()
+    segment.transaction_index.begin_anew()
     segment.max_timestamp, segment.offset_of_max_timestamp = NO_TIMESTAMP, segment.base_offset
     segment.bytes_since_index = 0
     file = segment.open_file()
@@ -92,6 +92,7 @@ def recover_segment(
     if position < end:
         refuse_old_format(segment, file.read(SCAN_CHUNK, position))
         file.resize(position)
+    segment.transaction_index.cut_to_entries()
     segment.size = position
     return next_offset
 

@@ -156,6 +156,17 @@ class SegmentedLog:
             self.lost_pending = True
             self._reload_after(problem)
 
+    def write_at_once(self) -> None:
+        """Write what the caller has appended just now. If the disk refuses and nothing else waited
+        to be written, the caller alone has lost something, and is told: the turn may go on.
+        """
+        alone = len(self.active.pending) <= 1 and not self.lost_pending
+        try:
+            self.write_pending()
+        except KafkaError:
+            self.lost_pending = not alone
+            raise
+
     def _reload_after(self, problem: OSError) -> NoReturn:
         """The disk has less than the log believed: become what the disk has, and say so."""
         self.active.index_is_full = True  # sends every append to _roll_if_due, should this fail
@@ -383,16 +394,22 @@ class SegmentedLog:
             self.flush_along(self.epochs.path)
         return files + self._unflushed.take_small_files(self._open_files.disk)
 
-    def flushed(self, flush: Flush) -> None:
-        """`flush` has run: everything before its offset survives a power cut."""
-        if flush.generation == self._unflushed.generation:
-            self.recovery_point = max(self.recovery_point, flush.offset)
+    def flushed(self, flush: Flush) -> bool:
+        """`flush` has run: everything before its offset survives a power cut. False: the log was
+        cut back meanwhile, so the flush proves nothing and is to be asked for again."""
+        if flush.generation != self._unflushed.generation:
+            return False
+        self.recovery_point = max(self.recovery_point, flush.offset)
+        return True
 
     def close(self) -> Flush:
         """The end of a clean shutdown; run the Flush before saying that it was clean.
 
         The indexes are not flushed: what a power cut takes of them is noticed and made anew.
+        OSError: what is in memory is not what the disk has, and still cannot be found there.
         """
+        if self._must_reload:
+            self.reload()
         self.write_pending()
         self.active.seal()
         folders = self._unflushed.take_folders(self.folder)

@@ -57,13 +57,33 @@ class TransactionIndex:
         entries = self.entries()
         assert not entries or aborted.last_offset > entries[-1].last_offset, "markers ascend"
         file = self.file or self._open_files.open(self, create=True)
-        if file.size != len(entries) * ENTRY.size:
-            file.resize(len(entries) * ENTRY.size)
-        file.append(ENTRY.pack(VERSION, *aborted))
+        entry, position = ENTRY.pack(VERSION, *aborted), len(entries) * ENTRY.size
+        if file.size == position:
+            file.append(entry)
+        elif file.read(ENTRY.size, position) != entry:
+            file.resize(position)
+            file.append(entry)
         entries.append(aborted)
 
+    def begin_anew(self) -> None:
+        """The segment is read from its start: `add` what is found, then `cut_to_entries`.
+
+        What stands in the file stays there as far as it is right: a log that is read again because
+        the disk is full could not write it a second time.
+        """
+        self._entries = []
+
+    def cut_to_entries(self) -> None:
+        """Remove what the file has behind them."""
+        if not self._entries:
+            self.clear()
+            return
+        file = self.file or self._open_files.open(self)
+        if file.size != len(self._entries) * ENTRY.size:
+            file.resize(len(self._entries) * ENTRY.size)
+
     def clear(self) -> None:
-        """Make it anew: the segment is read from its start."""
+        """No entry, no file."""
         self.let_go()
         self._open_files.disk.remove(self.path)
         self._entries = []

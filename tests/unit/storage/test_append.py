@@ -6,6 +6,7 @@ from crc32c import crc32c
 from headrace.protocol import compression
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import Record, build, crc_is_right, read_header
+from headrace.storage.leader_epochs import LeaderEpochs
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
 
 
@@ -260,3 +261,50 @@ def test_a_full_disk_at_the_end_of_the_turn_takes_the_turn_back(tmp_path):
     # The producer sends it again, and it is no duplicate.
     assert log.append(batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1)) == (1, -1)
     assert log.values() == [(0, b"a"), (1, b"b")]
+
+
+def test_who_writes_at_once_takes_back_no_more_than_its_own(tmp_path):
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    disk.is_full = True
+    log.append_values(b"own")
+    with pytest.raises(KafkaError):
+        log.log.write_at_once()
+    assert not log.log.lost_pending  # the turn may go on
+    assert log.log.end_offset == 1
+    log.append_values(b"another's")
+    log.append_values(b"own")
+    with pytest.raises(KafkaError):
+        log.log.write_at_once()
+    assert log.log.lost_pending  # what the other was promised must not be said
+    disk.is_full = False
+    assert log.append_values(b"own") == 1
+    log.log.write_at_once()
+    assert log.log.lost_pending, "the turn is not over"
+    assert log.values() == [(0, b"a"), (1, b"own")]
+
+
+def test_a_log_that_could_not_be_read_again_is_read_again_before_it_is_closed(
+    tmp_path, monkeypatch
+):
+    def broken(*_):
+        raise OSError(5, "Input/output error")
+
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    with monkeypatch.context() as patched:
+        patched.setattr(LeaderEpochs, "load", broken)
+        disk.is_full = True
+        log.append_values(b"lost")
+        with pytest.raises(KafkaError):
+            log.end_turn()
+        with pytest.raises(OSError, match="Input/output"):  # so nobody calls this clean
+            log.log.close()
+    disk.is_full = False
+    log.unwritten.clear()
+    log.restart()
+    assert log.values() == [(0, b"a")]

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
+from headrace.replication.partition_leader import PartitionLeader
 from headrace.server.real_disk import RealDisk, RealFile
 from tests.unit.storage.a_log import NOW, ALog
 
@@ -135,3 +136,34 @@ def test_descriptors_are_closed_when_nobody_needs_them(tmp_path):
     log.log.close()
     del log
     assert open_below(tmp_path) == []
+
+
+def test_a_flush_that_began_before_the_log_was_cut_proves_nothing(tmp_path):
+    log = ALog(tmp_path)
+    log.append_values(b"a")
+    log.append_values(b"b")
+    flush = log.log.flush_target(everything=True)
+    log.log.truncate(1, wall_ms=NOW)
+    flush.run(RealDisk())
+    assert not log.log.flushed(flush)
+    assert log.log.recovery_point == 0
+    again = log.log.flush_target(everything=True)
+    again.run(RealDisk())
+    assert log.log.flushed(again)
+    assert log.log.recovery_point == 1
+
+
+def test_readers_see_what_a_flush_of_the_log_itself_took_along(tmp_path):
+    """`flush.messages` had asked for it; nothing is left for the leader's own flush."""
+    log = ALog(tmp_path)
+    seen = []
+    leader = PartitionLeader(
+        "orders", bytes(16), 0, log.log, 0, commits_at_once=False, on_progress=seen.append
+    )
+    log.append_values(b"a")
+    flush = log.log.flush_target(everything=True)
+    flush.run(RealDisk())
+    log.log.flushed(flush)
+    assert leader.high_watermark == 0
+    assert leader.flush_target() is None
+    assert leader.high_watermark == 1 and seen == [leader]

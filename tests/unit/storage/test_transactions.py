@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.partition_leader import PartitionLeader
-from tests.unit.storage.a_log import NOW, ALog, batch
+from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
 
 
 class Writer:
@@ -171,6 +171,44 @@ def test_a_torn_index_is_made_anew_after_a_kill(log):
     assert len(index_of(log)) == 3
 
 
+def test_what_was_aborted_stays_so_on_a_full_disk(tmp_path):
+    """The log is read again, and has no room to write its index a second time."""
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    for number in range(3):
+        writer = Writer(log, number)
+        writer.send()
+        writer.end(commit=number == 1)
+    log.end_turn()
+    before = aborted_for(log, 0)
+    disk.is_full = True
+    log.append_values(b"no room")
+    with pytest.raises(KafkaError):
+        log.end_turn()
+    assert aborted_for(log, 0) == before == [(0, 0), (2, 4)]
+    disk.is_full = False
+    log.unwritten.clear()
+    log.restart()
+    assert aborted_for(log, 0) == before
+
+
+def test_an_index_with_more_than_the_log_is_cut_after_a_kill(log):
+    """Entries are written before their markers."""
+    writers = [Writer(log, number) for number in range(3)]
+    for writer in writers:
+        writer.send()
+    writers[0].end(commit=False)
+    log.end_turn()
+    writers[1].end(commit=False)
+    writers[2].end(commit=False)
+    log.unwritten.clear()  # killed before the end of the turn
+    log.kill()
+    assert index_of(log) == [(0, 0, 0, 3, 1)]
+    assert stable(log) == 1
+    writers[1].end(commit=False)
+    assert index_of(log) == [(0, 0, 0, 3, 1), (0, 1, 1, 4, 2)]
+
+
 def test_truncation_takes_markers_back(log):
     first, second = Writer(log, 1), Writer(log, 2)
     first.send()
@@ -235,6 +273,36 @@ def test_a_marker_that_must_raise_the_epoch_may_come_twice_but_not_end_its_own_e
     with pytest.raises(KafkaError) as refusal:
         late.send()
     assert refusal.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("then", ["go on", "kill", "restart"])
+def test_sequences_after_a_marker(log, then):
+    """With the epoch of the records they go on; with a higher one they begin with 0."""
+    same, higher, unseen = Writer(log, 1), Writer(log, 2), Writer(log, 3, epoch=4)
+    for writer in (same, higher):
+        writer.send(count=2)
+    same.end(commit=True)
+    higher.end(commit=True, bumps_epoch=True)
+    unseen.end(commit=False)
+    if then != "go on":
+        getattr(log, then)()
+    end = log.log.end_offset
+    assert refused(same, 3) == refused(higher, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(unseen, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    same.sequence, higher.sequence, unseen.sequence = 2, 0, 0
+    assert [same.send(), higher.send(), unseen.send()] == [end, end + 1, end + 2]
+    same.sequence = 2
+    assert same.send() == end  # a duplicate
+    stale = Writer(log, 2, epoch=0)
+    stale.sequence = 2
+    assert refused(stale, 2) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def refused(writer, sequence):
+    writer.sequence = sequence
+    with pytest.raises(KafkaError) as refusal:
+        writer.send()
+    return refusal.value.code
 
 
 def test_the_leader_shows_committed_readers_only_what_is_decided(log):
