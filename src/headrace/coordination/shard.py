@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = 900_000
 # What a batch of the log may grow to when it is decompressed: 100 times Kafka's default.
 LARGEST_BATCH_BYTES = 100 << 20
+# Beyond the end of any log: what the machine has seen is not what the log has.
+UNKNOWN = 1 << 62
 
 
 class Journal(Protocol):
@@ -142,7 +144,7 @@ class Shard:
     compression: int = compression.NONE
     settled: list[Later] = field(default_factory=list)
     machine: Machine = field(init=False)
-    applied_to: int = -1  # offset up to which the machine has seen the log
+    applied_to: int = UNKNOWN  # offset up to which the machine has seen the log
 
     def run(self, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
         """Decide, append, replay; the answer, which may leave when the log is committed so far.
@@ -177,8 +179,8 @@ class Shard:
     def load(self, now: Now) -> None:
         """Find the state again; what it was before is forgotten."""
         self.machine = self.new_machine(self.settled)
-        self.applied_to = self.journal.start_offset
-        self._replay_rest()
+        self.applied_to = UNKNOWN  # also if the log cannot be read to its end now
+        self._replay_from(self.journal.start_offset)
         self.machine.loaded(now)
 
     def catch_up(self, now: Now) -> None:
@@ -188,9 +190,9 @@ class Shard:
             self.machine.abandon()
             self.load(now)
         else:
-            self._replay_rest()
+            self._replay_from(self.applied_to)
 
-    def _replay_rest(self) -> None:
+    def _replay_from(self, offset: int) -> None:
         """Only the last value of a key counts, so earlier ones are not even decoded.
 
         That is what a compacted log would have given, and several times quicker for one that is
@@ -198,7 +200,7 @@ class Shard:
         """
         latest: dict[bytes, bytes | None] = {}
         machine = self.machine
-        for batch in self._batches():
+        for batch in self._batches(offset):
             header = record_batch.read_header(batch)
             if latest and (header.is_control or header.is_transactional):
                 self._replay_latest(latest)
@@ -219,8 +221,7 @@ class Shard:
         self._replay_latest(latest)
         self.applied_to = self.journal.end_offset
 
-    def _batches(self) -> Iterator[memoryview]:
-        offset = self.applied_to
+    def _batches(self, offset: int) -> Iterator[memoryview]:
         while offset < self.journal.end_offset:
             view = memoryview(self.journal.read(offset))
             before = offset

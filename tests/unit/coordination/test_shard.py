@@ -240,3 +240,25 @@ def test_the_quick_way_to_a_batch_gives_what_the_general_way_gives(pairs, codec,
         is_transactional=producer is not None,
     )
     assert quick == general
+
+
+class HardToRead(MemoryJournal):
+    is_broken = False
+
+    def read(self, offset):
+        if self.is_broken:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return super().read(offset)
+
+
+def test_a_load_that_failed_is_begun_anew_and_deadlines_begin_with_it():
+    shard = new_shard(HardToRead())
+    for _ in range(2):
+        shard.run(NOW, Counters.add, "a")
+    shard.journal.batches.pop()
+    shard.journal.is_broken = True
+    with pytest.raises(KafkaError):
+        shard.run(NOW, Counters.add, "a")
+    shard.journal.is_broken = False
+    assert shard.run(NOW, Counters.add, "a") == 2
+    assert shard.machine.next_due_ms == NOW.monotonic_ms + 100
