@@ -123,6 +123,7 @@ def test_a_coordinator_passes_over_a_batch_that_cannot_be_read(tmp_path: Path) -
     assert bench.commit("readers", "orders", 7) == 0
     record = b"\x10\0\0\0\x02k\xc8\x01\0"  # a value of 100 bytes is announced
     batch = batch_around(0, record, START_MS)
+    bench.client_id = "__admin_client"  # nobody else may write there
     assert bench.produce("__consumer_offsets", records=batch).error_code == 0
     assert bench.commit("readers", "orders", 8) == 0
     assert bench.committed("readers", "orders") == 8

@@ -6,18 +6,20 @@ committed metadata image by `broker.py`; nothing else changes it.
 
 from __future__ import annotations
 
+from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.partition_leader import PartitionLeader
 
 
 class Topic:
-    __slots__ = ("name", "id", "leaders", "acknowledgements")
+    __slots__ = ("name", "id", "leaders", "acknowledgements", "is_internal")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.id = topic_id
         self.leaders: list[PartitionLeader] = []
         self.acknowledgements: dict[int, tuple[bytes, bytes]] = {}  # see acknowledgements.py
+        self.is_internal = name in INTERNAL_TOPICS  # the coordinators' own
 
     def leader(self, index: int) -> PartitionLeader:
         if 0 <= index < len(self.leaders):

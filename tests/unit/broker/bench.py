@@ -18,6 +18,8 @@ START_MS = 1_700_000_000_000
 class Bench:
     """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
 
+    client_id = "bench"
+
     def __init__(
         self, folder, *, flushes_wait=False, compaction=None, request_clock=None, **settings
     ):
@@ -81,7 +83,7 @@ class Bench:
         """The decoded answer, PARKED, or None if there is none; answers go through the codecs."""
         version = messages.VERSIONS[-1] if version is None else version
         session = session or self.connect()
-        pieces = encode_request(messages, version, 7, "bench", request)
+        pieces = encode_request(messages, version, 7, self.client_id, request)
         data = bytearray(b"".join(bytes(piece) for piece in pieces))
         self.node.dispatch.feed(session, memoryview(data), len(data))
         self.settle()

@@ -7,7 +7,7 @@ v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible.
 (KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
 Batches of transactions are admitted in `broker/admission.py`, quotas are measured by the dispatch.
 Needs WRITE on each topic; a request with batches of transactions also on the transactional id, or
-nothing of it is taken.
+nothing of it is taken. Nobody writes to the topics of coordinators: INVALID_TOPIC_EXCEPTION.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ WRITE = Operation.WRITE
 FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1  # the byte with compression and kind of a batch
+# Who calls itself so may write to the topics of coordinators, as in Apache Kafka.
+ADMIN_CLIENT_ID = "__admin_client"
+CLIENT_ID_ENDS = 10 + 0x7FFF  # in a frame, at most
 
 # A record the leader has appended and the high watermark has not reached yet.
 Waiting = tuple[PartitionLeader, int, PartitionProduceResponse]
@@ -69,7 +72,7 @@ def handle(
     if request.transactional_id is not None and broker.durable and acks == ALL:
         admitted = admit_ahead(broker, request, call)
         if isinstance(admitted, Parked):
-            keep_records(request)
+            keep(request, call)
             return chain(broker.purgatory, admitted, lambda _: append_all(broker, request, call))
     return append_all(broker, request, call)
 
@@ -83,6 +86,8 @@ def append_one(
     topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
     part = data.partition_data[0]
     if topic is None or not 0 <= part.index < len(topic.leaders) or part.records is None:
+        return None
+    if topic.is_internal:
         return None
     authorizer = broker.authorizer
     if authorizer is not None and not may_write(authorizer, call.session, topic.name):
@@ -195,6 +200,10 @@ def append_all(
                         call.version,
                         call.now,
                     )
+                if topic.is_internal and call.client_id() != ADMIN_CLIENT_ID:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by coordinators only"
+                    )
                 base_offset, append_time = leader.append(
                     part.records, wall_ms, acks_all=acks == ALL
                 )
@@ -238,8 +247,9 @@ def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) ->
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
 
 
-def keep_records(request: ProduceRequest) -> None:
-    """The request waits: the buffer that its records lie in is used again."""
+def keep(request: ProduceRequest, call: Call) -> None:
+    """The request waits: the buffer that it lies in is used again."""
+    call.frame = memoryview(bytes(call.frame[:CLIENT_ID_ENDS]))
     for data in request.topic_data:
         for part in data.partition_data:
             if part.records is not None:
