@@ -59,8 +59,13 @@ def require_admitted(
     if len(records) < HEADER_SIZE:
         return  # no batch: the log says so
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
-    if leader.log.producers.has_open_transaction(producer_id, epoch):
+    producers = leader.log.producers
+    if producers.has_open_transaction(producer_id, epoch):
         return
+    known = producers.producers.get(producer_id)
+    if known is not None and epoch < known.epoch:  # the coordinator may not know this id any more
+        sentence = f"producer {producer_id} has epoch {known.epoch}, not {epoch}"
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, sentence)
     producer = Producer(producer_id, epoch)
     partition = (leader.topic, leader.index)
     adds = version >= FIRST_PRODUCE_THAT_ADDS
@@ -75,7 +80,7 @@ def require_admitted(
         code = as_told_to_producers(refusal.code, version)
         sentence = f"the transaction does not take this: {refusal.code.description}"
         raise KafkaError(code, sentence) from refusal
-    if adds and sequence != 0:
+    if adds and sequence != 0 and (known is None or not known.batches):
         raise RecordsRefused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {producer_id} began a transaction with sequence {sequence}, expected 0",
@@ -85,6 +90,8 @@ def require_admitted(
 def verify(
     broker: Broker, transactional_id: str, producer: Producer, partition: Partition, now: Now
 ) -> None:
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     machine = broker.transactions.machine_of(transactional_id, now)
     codes = machine.verify(transactional_id, producer, frozenset([partition])).response
     if codes[partition] != ErrorCode.NONE:
@@ -154,7 +161,7 @@ def admit_offsets(
     adds = version >= FIRST_COMMIT_THAT_ADDS
     partition = offsets_partition(broker, group_id)
     if not broker.groups.shards:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = broker.topics.leader(*partition)
     known = leader.log.producers.producers.get(producer.id)
     if known is not None and producer.epoch < known.epoch:

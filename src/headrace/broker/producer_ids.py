@@ -1,7 +1,8 @@
 """Identities for idempotent producers, handed out from blocks that the controller allocates.
 
-A block is used up from memory; only the request that finds it empty waits for the next one. What
-is left of a block when the node stops is never given out again, as in Apache Kafka.
+A block is used up from memory; only the request that finds it empty waits for the next one, and is
+asked to come again (COORDINATOR_LOAD_IN_PROGRESS, as in Apache Kafka) if there is none now. What is
+left of a block when the node stops is never given out again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
 
 
 class BlockAllocator(Protocol):
@@ -27,7 +29,7 @@ class ProducerIds:
         self._end = 0
 
     def next(self, answer: Callable[[int], Any], now: Now) -> Any:
-        """`answer(id)` at once, or Parked until the next block is there."""
+        """`answer(id)` at once, or Parked until the next block is there; or KafkaError."""
         if self._next < self._end:
             return answer(self._take())
 
@@ -36,7 +38,11 @@ class ProducerIds:
             self._next, self._end = first, first + count
             return answer(self._take())
 
-        return self._allocator.allocate_producer_ids(with_block, now)
+        try:
+            return self._allocator.allocate_producer_ids(with_block, now)
+        except KafkaError as refusal:
+            message = f"no new producer ids now: {refusal.message}"
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from refusal
 
     def _take(self) -> int:
         taken = self._next

@@ -1,25 +1,25 @@
-"""The transaction coordinator of this broker: its topic, its settings, and the markers it writes.
+"""The transaction coordinator of this broker: its topic, its settings, and the order of its writes.
 
 Order is everything here. What a client adds to a transaction is in the file of
 `__transaction_state` before a record of it is in the file of a partition; the decision is there
 before any marker; every marker is in its file before the transaction is called complete. So a
 broker that is killed between two of these writes finds a state from which it can go on: a decision
 without all its markers gets them again, an open transaction is aborted when its time is over.
-With durability `disk` the same holds for what has reached the disk, and steps wait for it.
+With durability `disk` the same holds for what has reached the disk, and steps wait for it. The
+markers are written by `transaction_markers.py`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators import NO_DEADLINE_MS, Coordinator, journal_of
+from headrace.broker.coordinators import Coordinator
 from headrace.broker.topics import Topic
+from headrace.broker.transaction_markers import TransactionMarkers
 from headrace.coordination.shard import Decision, Later, Shard
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.coordination.transaction.states import State
 from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -30,13 +30,9 @@ from headrace.serving.chain import chain
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-log = logging.getLogger(__name__)
-
 STATE_TOPIC = "__transaction_state"
 TRANSACTION_KEY = 1  # FindCoordinator's type of a transactional id
 FEATURE = "transaction.version"
-# The partition has heard of a later producer or coordinator: this marker has nothing to end there.
-OVERTAKEN = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 @dataclass(slots=True)
@@ -51,14 +47,13 @@ class Settings:
 
 
 class TransactionCoordinator(Coordinator):
-    __slots__ = ("_broker", "_settings", "_settings_of", "_in_flight")
+    __slots__ = ("_broker", "_settings", "_settings_of", "_markers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settings: Settings | None = None
         self._settings_of: tuple[Any, Any] = (None, None)  # the values and features it was made of
-        # Transactions whose markers are on their way: id, producer id, epoch.
-        self._in_flight: set[tuple[str, int, int]] = set()
+        self._markers = TransactionMarkers(broker, self._complete)
         super().__init__(
             STATE_TOPIC, self._machine, self._topic_rules, broker.purgatory, self._written_at_once
         )
@@ -98,7 +93,7 @@ class TransactionCoordinator(Coordinator):
     def _written_at_once(self, leader: PartitionLeader) -> None:
         """Others' logs may not be ahead of this one; see the head of this module."""
         try:
-            leader.log.write_pending()
+            leader.log.write_at_once()
         except KafkaError as refusal:
             leader.high_watermark = min(leader.high_watermark, leader.log.end_offset)
             raise KafkaError(ErrorCode.NOT_COORDINATOR, refusal.message) from refusal
@@ -110,7 +105,7 @@ class TransactionCoordinator(Coordinator):
         self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | Parked:
         response = super().ask_shard(shard, now, decide, *arguments)
-        self._finish_prepared(shard)
+        self._markers.finish(shard)
         return response
 
     def ask_with_fresh_id(
@@ -163,99 +158,17 @@ class TransactionCoordinator(Coordinator):
     def tick(self, now: Now) -> None:
         super().tick(now)
         for shard in self.shards:
-            self._finish_prepared(shard)
+            self._markers.finish(shard)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
         known = len(self.shards)
         super().follow(topic, now)
         if not self.shards:
-            self._in_flight.clear()
+            self._markers.forget_all()
         if len(self.shards) != known:
             for shard in self.shards:
-                self._finish_prepared(shard)
+                self._markers.finish(shard)
 
-    def _finish_prepared(self, shard: Shard) -> None:
-        machine = shard.machine
-        assert isinstance(machine, TransactionMachine)
-        if not machine.prepared:
-            return
-        leader = journal_of(shard).leader
-        for transactional_id in list(machine.prepared):
-            found = machine.transactions[transactional_id]
-            key = (found.id, found.producer_id, found.epoch)
-            if key not in self._in_flight:
-                self._in_flight.add(key)
-                self._when_committed(
-                    [(leader, leader.log.end_offset)], self._write_markers, shard, found
-                )
-
-    def _write_markers(self, shard: Shard, found: Transaction) -> None:
-        written: list[tuple[PartitionLeader, int]] = []
-        try:
-            for topic, index in sorted(found.partitions):
-                leader = self._leader(topic, index)
-                if leader is not None:
-                    written.append((leader, self._write_marker(shard, found, leader)))
-        except KafkaError as refusal:
-            log.warning("markers of %s will be written again: %s", found.id, refusal)
-            self._in_flight.discard((found.id, found.producer_id, found.epoch))
-            return
-        self._when_committed(written, self._complete, shard, found)
-
-    def _leader(self, topic: str, index: int) -> PartitionLeader | None:
-        """None: the topic was deleted, and what the transaction wrote with it."""
-        found = self._broker.topics.by_name.get(topic)
-        return found.leaders[index] if found is not None and index < len(found.leaders) else None
-
-    def _write_marker(self, shard: Shard, found: Transaction, leader: PartitionLeader) -> int:
-        try:
-            end_offset = leader.append_marker(
-                self._broker.now.wall_ms,
-                commit=found.state is State.PREPARE_COMMIT,
-                producer_id=found.producer_id,
-                producer_epoch=found.epoch,
-                coordinator_epoch=shard.journal.epoch,
-                bumps_epoch=found.bumps_epoch,
-            )
-        except KafkaError as refusal:
-            if refusal.code not in OVERTAKEN:
-                raise
-            log.warning("%s-%d needs no marker of %s: %s", leader.topic, leader.index, found.id,
-                        refusal)  # fmt: skip
-            return 0
-        leader.log.write_pending()
-        self._broker.coordinator_appended(leader)
-        return end_offset
-
-    def _complete(self, shard: Shard, found: Transaction) -> None:
-        self._in_flight.discard((found.id, found.producer_id, found.epoch))
+    def _complete(self, shard: Shard, decided: Transaction) -> None:
         now = self._broker.now
-        try:
-            super().ask_shard(shard, now, TransactionMachine.complete, found.id, found.epoch, now)
-        except KafkaError as refusal:
-            log.warning("the end of %s will be recorded again: %s", found.id, refusal)
-
-    def _when_committed(
-        self,
-        written: list[tuple[PartitionLeader, int]],
-        go_on: Callable[[Shard, Transaction], None],
-        shard: Shard,
-        found: Transaction,
-    ) -> None:
-        def attempt(expired: bool) -> bool | None:
-            if all(leader.high_watermark >= offset for leader, offset in written):
-                return True
-            return False if expired else None
-
-        def complete(committed: Any) -> None:
-            if committed is True:
-                go_on(shard, found)
-
-        if attempt(False):
-            go_on(shard, found)
-            return
-        parked = Parked(
-            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader for leader, _ in written]
-        )
-        parked.complete = complete
-        self._purgatory.park(parked)
+        super().ask_shard(shard, now, TransactionMachine.complete, decided.id, decided.epoch, now)

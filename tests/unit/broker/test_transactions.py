@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
@@ -294,13 +295,13 @@ def test_a_restart_changes_nothing(tmp_path, clean):
 
 
 def test_markers_that_were_not_written_are_written_after_a_restart(tmp_path, monkeypatch):
-    from headrace.broker.transactions import TransactionCoordinator
+    from headrace.broker.transaction_markers import TransactionMarkers
 
     bench = TransactionBench(tmp_path / "data")
     bench.create("orders")
     producer = bench.producer()
     producer.send("orders", "x")
-    monkeypatch.setattr(TransactionCoordinator, "_finish_prepared", lambda self, shard: None)
+    monkeypatch.setattr(TransactionMarkers, "finish", lambda self, shard: None)
     assert producer.commit() == NONE
     assert bench.list() == {"t": "PrepareCommit"}
     assert bench.committed("orders") == []
@@ -398,3 +399,83 @@ def test_a_member_that_was_replaced_commits_nothing(tmp_path):
     assert producer.commit_offset("g", "orders", 4) == NONE
     assert producer.abort() == NONE
     assert bench.offset_of("g", "orders") == (1, NONE)
+
+
+def test_a_partition_that_refuses_its_marker_holds_up_no_other(bench):
+    bench.create("a-strict")
+    strict = bench.node.broker.topics.leader("a-strict", 0)
+    producer = bench.producer()
+    producer.send("a-strict", "x")
+    producer.send("orders", "x")
+    strict.min_in_sync = 2  # as min.insync.replicas, set since the records came
+    assert producer.commit() == NONE
+    assert bench.committed("orders") == ["x"]
+    assert bench.list() == {"t": "PrepareCommit"}
+    for _ in range(10):
+        bench.advance(1_000)
+    assert bench.end_offset("orders") == 2  # one record, one marker
+    strict.min_in_sync = 1
+    bench.advance(10_000)
+    assert bench.list() == {"t": "CompleteCommit"}
+    assert bench.committed("a-strict") == ["x"]
+    assert bench.end_offset("a-strict") == bench.end_offset("orders") == 2
+
+
+def test_after_an_end_by_hand_the_producer_goes_on_where_it_was(bench):
+    """Its sequence is known to the partition, so that it need not begin with 0."""
+    producer = bench.producer()
+    producer.send("orders", "a", "b")
+    assert bench.write_marker("orders", producer.id, producer.epoch) == NONE
+    gap = producer.send("orders", "gap", sequence=3)
+    assert gap == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.send("orders", "c") == NONE
+    assert producer.commit() == NONE
+    assert bench.committed("orders") == ["c"]
+
+
+def test_nobody_writes_to_the_topics_of_coordinators(bench):
+    producer = bench.producer()
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        assert bench.produce(topic, "x").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert producer.send(topic, "x") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    bench.client_id = "__admin_client"  # but for who calls itself so, as in Apache Kafka
+    records = record_batch.build([record_batch.Record(b"\xff\xff", b"", (), bench.now.wall_ms)])
+    assert bench.produce("__consumer_offsets", records=records).error_code == NONE
+
+
+def test_who_was_aborted_with_the_last_epoch_but_one_gets_another_id(bench):
+    """The last epoch is nobody's: no marker could end a transaction in it."""
+    producer = bench.producer(timeout_ms=30_000)
+    machine = bench.node.broker.transactions.machine_of("t", bench.now)
+    machine.transactions["t"].epoch = producer.epoch = 32766
+    producer.send("orders", "forgotten")
+    bench.advance(50_000)
+    assert bench.list() == {"t": "CompleteAbort"}
+    before, producer.epoch = producer.id, 32767
+    assert producer.send("orders", "never") == INVALID_EPOCH
+    producer.epoch = 32766
+    assert producer.abort() == NONE
+    assert (producer.id != before, producer.epoch) == (True, 0)
+    after, producer.id, producer.epoch = producer.id, before, 32766
+    assert producer.abort() == NONE  # the answer was lost
+    assert (producer.id, producer.epoch) == (after, 0)
+    assert producer.send("orders", "next") == NONE
+    assert producer.commit() == NONE
+    assert bench.committed("orders") == ["next"]
+
+
+def test_a_producer_whose_id_was_forgotten_is_told_so(tmp_path):
+    bench = TransactionBench(
+        tmp_path / "data",
+        transactional_id_expiration_ms=100_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=10_000,
+    )
+    bench.create("orders")
+    producer = bench.producer("t")
+    bench.advance(120_000)
+    unmapped = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert producer.send("orders", "x") == unmapped
+    assert producer.commit_offset("g", "orders", 1) == unmapped
+    assert producer.commit() == producer.abort() == unmapped
+    assert producer.init(expected=True) == NONE  # it may have another id
+    assert producer.send("orders", "x") == NONE

@@ -175,10 +175,65 @@ def test_while_markers_are_written_everybody_waits():
     assert coordinator.init() == concurrent
     assert coordinator.add(producer) == concurrent
     assert coordinator.end(producer, True) == concurrent
-    assert coordinator.end(producer, False) == ErrorCode.INVALID_TXN_STATE
+    assert coordinator.end(producer, False) == concurrent
     coordinator.complete()
     assert coordinator.end(producer, True) == producer
     assert coordinator.init() == Producer(producer.id, producer.epoch + 1)
+
+
+def with_epoch(coordinator, producer, epoch):
+    coordinator.machine.transactions["t"].epoch = epoch
+    return producer._replace(epoch=epoch)
+
+
+@pytest.mark.parametrize("epoch", [0, 32766], ids=["next epoch", "next id"])
+def test_while_markers_are_written_who_was_told_its_next_identity_waits(epoch):
+    coordinator = Coordinator()
+    producer = with_epoch(coordinator, coordinator.init(), epoch)
+    coordinator.add(producer, 2)
+    told = coordinator.end(producer, True, 2)
+    concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+    for who in (told, producer):
+        assert coordinator.add(who, 2) == concurrent
+        assert coordinator.end(who, True, 2) == coordinator.end(who, False, 2) == concurrent
+        assert coordinator.init(expected=who) == concurrent
+    coordinator.complete()
+    assert coordinator.add(told, 2) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("taken_over", [True, False], ids=["taken over", "out of time"])
+def test_the_last_epoch_is_given_to_nobody(taken_over):
+    """A transaction in it could not be ended: the epoch of its marker would have to be higher."""
+    coordinator = Coordinator()
+    producer = with_epoch(coordinator, coordinator.init(), 32766)
+    coordinator.add(producer, 2)
+    if taken_over:
+        assert coordinator.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    else:
+        coordinator.advance(70_000)
+    coordinator.complete()
+    assert coordinator.machine.transactions["t"].epoch == 32767
+    last = Producer(producer.id, 32767)
+    for version in (0, 2):
+        assert coordinator.add(last, version) == ErrorCode.PRODUCER_FENCED
+    assert coordinator.end(producer, True, 2) == ErrorCode.INVALID_TXN_STATE
+    after = coordinator.end(producer, False, 2)
+    assert (after.id != producer.id, after.epoch) == (True, 0)
+    coordinator.complete()
+    assert coordinator.end(producer, False, 2) == after  # the answer was lost
+    assert coordinator.add(after, 2) == ErrorCode.NONE
+    assert coordinator.add(producer, 2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_new_producer_of_an_exhausted_id_gets_another_one():
+    coordinator = Coordinator()
+    producer = with_epoch(coordinator, coordinator.init(), 32766)
+    expected = coordinator.init(expected=producer)
+    assert (expected.id != producer.id, expected.epoch) == (True, 0)
+    assert coordinator.init(expected=producer) == expected  # the answer was lost
+    last = with_epoch(coordinator, expected, 32766)
+    after = coordinator.init()
+    assert (after.id != last.id, after.epoch) == (True, 0)
 
 
 def test_markers_of_an_older_decision_complete_nothing():
@@ -276,7 +331,13 @@ def test_whatever_happens_a_fenced_producer_stays_fenced(story):
         highest = (found.producer_id, found.epoch)
         for fenced in older:
             if fenced.epoch < found.epoch:
-                assert coordinator.add(fenced) in (
+                answer = coordinator.add(fenced)
+                if (
+                    found.state in PREPARED
+                ):  # nobody is told anything before the markers are written
+                    assert answer == ErrorCode.CONCURRENT_TRANSACTIONS
+                    continue
+                assert answer in (
                     ErrorCode.PRODUCER_FENCED,
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 )

@@ -1,12 +1,15 @@
 """DescribeTransactions, v0: what is known of transactional ids (KIP-664).
 
-Needs DESCRIBE on each transactional id, and shows only topics that one may DESCRIBE.
+Nothing is told that a power cut could take back. Needs DESCRIBE on each transactional id, and shows
+only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.coordination.transaction.transaction import by_topic
+from headrace.broker.coordinators import after_all
+from headrace.coordination.transaction.machine import TransactionMachine
+from headrace.coordination.transaction.transaction import Transaction, by_topic
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_transactions as messages
@@ -16,7 +19,7 @@ from headrace.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
 
 DESCRIBE = Operation.DESCRIBE
@@ -24,24 +27,29 @@ DESCRIBE = Operation.DESCRIBE
 
 def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
-) -> DescribeTransactionsResponse:
+) -> DescribeTransactionsResponse | Parked:
     found = []
+    waits: list[Parked] = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
-            found.append(describe(broker, transactional_id, call))
+            found.append(describe(broker, transactional_id, call, waits))
         except KafkaError as refusal:
             found.append(TransactionState(refusal.code, transactional_id))
-    return DescribeTransactionsResponse(0, found)
+    told: DescribeTransactionsResponse | Parked = after_all(
+        waits, DescribeTransactionsResponse(0, found)
+    )
+    return told
 
 
-def describe(broker: Broker, transactional_id: str, call: Call) -> TransactionState:
+def describe(
+    broker: Broker, transactional_id: str, call: Call, waits: list[Parked]
+) -> TransactionState:
     require(broker, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    machine = broker.transactions.machine_of(transactional_id, call.now)
-    found = machine.transactions.get(transactional_id)
-    if found is None:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    found: Transaction = broker.transactions.look(
+        transactional_id, call.now, TransactionMachine.look_at, waits
+    )
     return TransactionState(
         ErrorCode.NONE,
         transactional_id,

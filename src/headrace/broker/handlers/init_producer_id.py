@@ -47,10 +47,7 @@ def handle(
     if refusal is not None:
         return refused(refusal, call.version)
     if request.transactional_id is None:
-        answer: InitProducerIdResponse | Parked = broker.producer_ids.next(
-            lambda producer_id: InitProducerIdResponse(0, ErrorCode.NONE, producer_id, 0), call.now
-        )
-        return answer
+        return without_transactions(broker, call)
     return for_transactions(broker, request.transactional_id, request, call)
 
 
@@ -71,6 +68,16 @@ def fault_of(request: InitProducerIdRequest, longest_ms: int) -> ErrorCode | Non
     if not 0 < request.transaction_timeout_ms <= longest_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return None
+
+
+def without_transactions(broker: Broker, call: Call) -> InitProducerIdResponse | Parked:
+    try:
+        answer: InitProducerIdResponse | Parked = broker.producer_ids.next(
+            lambda producer_id: InitProducerIdResponse(0, ErrorCode.NONE, producer_id, 0), call.now
+        )
+    except KafkaError as refusal:
+        return refused(refusal.code, call.version)
+    return answer
 
 
 def for_transactions(

@@ -23,6 +23,7 @@ from headrace.coordination.transaction.states import AT_REST, PREPARED, State
 from headrace.coordination.transaction.transaction import (
     CODEC,
     EXHAUSTED_EPOCH,
+    LAST_EPOCH,
     NO_EPOCH,
     NO_ID,
     Partition,
@@ -32,6 +33,9 @@ from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 log = logging.getLogger(__name__)
+
+# A log that refuses (a full disk) is not asked ten times a second.
+AGAIN_AFTER_REFUSAL_MS = 1_000
 
 
 class TransactionSettings(Protocol):
@@ -129,7 +133,11 @@ class TransactionMachine:
             for aborted in late:
                 self._remember_last_epoch(aborted)
 
-        return Decision([self._record(aborted) for aborted in late], None, looked)
+        def refused(_: KafkaError) -> None:
+            self._next_abort_ms = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
+
+        records = [self._record(aborted) for aborted in late]
+        return Decision(records, None, looked, otherwise=refused)
 
     @staticmethod
     def _is_late(found: Transaction, wall_ms: int) -> bool:
@@ -147,7 +155,10 @@ class TransactionMachine:
         def looked() -> None:
             self._next_expiry_ms = now.monotonic_ms + settings.expiration_interval_ms
 
-        return Decision(expired, None, looked)
+        def refused(_: KafkaError) -> None:
+            self._next_expiry_ms = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
+
+        return Decision(expired, None, looked, otherwise=refused)
 
     # --- a producer comes
 
@@ -169,10 +180,9 @@ class TransactionMachine:
     ) -> Decision:
         """A Producer as answer. Whoever had this id before is fenced, what it left open aborted."""
         found = self.transactions.get(transactional_id) or steps.unused(transactional_id, fresh_id)
+        _require_no_end_under_way(found)
         if expected is not None and not _is_known(found, expected):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        if found.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if found.state is State.ONGOING:
             version = self._settings().server_version
             aborted = steps.fenced(found, client_version=version, wall_ms=now.wall_ms)
@@ -191,9 +201,10 @@ class TransactionMachine:
         client_version: int,
         now: Now,
     ) -> Decision:
+        known = self.transactions.get(transactional_id)
+        if known is not None:
+            _require_no_end_under_way(known)
         found = self._of(transactional_id, producer)
-        if found.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if found.state is State.ONGOING and added <= found.partitions:
             return Decision(response=ErrorCode.NONE)
         after = steps.with_partitions(
@@ -216,6 +227,13 @@ class TransactionMachine:
                 for partition in wanted
             }
         )
+
+    def look_at(self, transactional_id: str) -> Decision:
+        """The Transaction as it is."""
+        found = self.transactions.get(transactional_id)
+        if found is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return Decision(response=found)
 
     # --- the end
 
@@ -262,7 +280,7 @@ class TransactionMachine:
         found = self.transactions.get(transactional_id)
         if found is None or found.producer_id != producer.id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if found.epoch != producer.epoch:
+        if found.epoch != producer.epoch or found.epoch == LAST_EPOCH:  # which nobody is given
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         return found
 
@@ -281,6 +299,13 @@ class TransactionMachine:
 
 
 # --- who may
+
+
+def _require_no_end_under_way(found: Transaction) -> None:
+    """Asked before who asks: the producer may have been told of the identity that it gets when the
+    markers are written, and speak with it already."""
+    if found.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def _is_known(found: Transaction, expected: Producer) -> bool:
@@ -324,21 +349,17 @@ def _may_end(found: Transaction, producer: Producer, commit: bool) -> bool:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if found.epoch != producer.epoch:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    _require_no_end_under_way(found)
     if found.state is State.ONGOING:
         return True
-    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
-    if found.state is complete:
+    if found.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
         return False
-    raise KafkaError(
-        ErrorCode.CONCURRENT_TRANSACTIONS
-        if found.state is prepared
-        else ErrorCode.INVALID_TXN_STATE
-    )
+    raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
 
 def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> bool:
     """With KIP-890. False: this is the same end again, its answer was lost."""
+    _require_no_end_under_way(found)
     rotated = (
         found.previous_producer_id == producer.id
         and producer.epoch == EXHAUSTED_EPOCH
@@ -348,9 +369,7 @@ def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> b
     if found.producer_id != producer.id and not rotated:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     current = producer.epoch == found.epoch
-    if found.state in PREPARED:
-        in_time = found.epoch == producer.epoch + 1
-    elif found.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if found.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
         in_time = again or current
     else:
         in_time = current
@@ -358,12 +377,10 @@ def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> b
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if found.state is State.ONGOING:
         return True
-    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
-    if found.state is prepared:
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if found.state in AT_REST and not commit and not again:
         return True  # nothing was written, but what is late is fenced by the new epoch
-    if found.state is complete and again:
-        return False
+    if found.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT) and again:
+        # Aborted over its head with the last epoch but one: nobody is ever given the last one, in
+        # which no marker could end a transaction. Ended once more, it gets another id.
+        return found.epoch == LAST_EPOCH and not commit
     raise KafkaError(ErrorCode.INVALID_TXN_STATE)

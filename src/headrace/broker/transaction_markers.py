@@ -1,0 +1,187 @@
+"""How a decided transaction ends: a marker in each of its partitions, then the record of its end.
+
+Each step waits until the one before is committed. A partition that refuses its marker (a full disk,
+too few replicas) holds up neither the others nor their readers: it alone is asked again, after a
+pause that grows, until it takes the marker or is deleted. So is the record of the end, without new
+markers. Nothing of it is kept over a restart: what was decided stands in the log, and gets all its
+markers once more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.coordinators import NO_DEADLINE_MS, journal_of
+from headrace.coordination.shard import Shard
+from headrace.coordination.transaction.machine import TransactionMachine
+from headrace.coordination.transaction.states import State
+from headrace.coordination.transaction.transaction import Partition, Transaction
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.replication.partition_leader import PartitionLeader
+from headrace.serving.api import Parked
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+# The partition has heard of a later producer or coordinator: this marker has nothing to end there.
+OVERTAKEN = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+# A disk that refuses costs the log a look at all of its last segment, so it is not asked at once.
+FIRST_PAUSE_MS = 500
+LONGEST_PAUSE_MS = 8_000
+
+Written = list[tuple[PartitionLeader, int]]
+
+
+@dataclass(slots=True, eq=False)
+class Ending:
+    """One decided transaction on its way."""
+
+    shard: Shard
+    decided: Transaction
+    left: list[Partition]  # have no marker yet
+    written: Written = field(default_factory=list)  # up to where the markers reach
+    waits: bool = False  # for a commit
+    pause_ms: int = 0
+    again_ms: int = 0  # monotonic; not before then
+
+    def is_of(self, found: Transaction) -> bool:
+        decided = self.decided
+        return (decided.producer_id, decided.epoch) == (found.producer_id, found.epoch)
+
+
+class TransactionMarkers:
+    """`complete` records the end of a transaction in its shard, or raises KafkaError."""
+
+    __slots__ = ("_broker", "_complete", "_endings")
+
+    def __init__(self, broker: Broker, complete: Callable[[Shard, Transaction], None]) -> None:
+        self._broker = broker
+        self._complete = complete
+        self._endings: dict[str, Ending] = {}  # by transactional id
+
+    def forget_all(self) -> None:
+        """The coordinator's partitions are gone."""
+        self._endings.clear()
+
+    def finish(self, shard: Shard) -> None:
+        """Whatever is decided in this shard and has not ended yet: begin, or try again."""
+        machine = shard.machine
+        assert isinstance(machine, TransactionMachine)
+        if not machine.prepared:
+            return
+        for transactional_id in list(machine.prepared):
+            found = machine.transactions[transactional_id]
+            ending = self._endings.get(transactional_id)
+            if ending is None or ending.shard is not shard or not ending.is_of(found):
+                self._begin(shard, found)
+            elif not ending.waits and ending.again_ms <= self._broker.now.monotonic_ms:
+                self._go_on(ending)
+
+    def _begin(self, shard: Shard, found: Transaction) -> None:
+        ending = Ending(shard, found, sorted(found.partitions))
+        self._endings[found.id] = ending
+        leader = journal_of(shard).leader
+        self._when_committed([(leader, leader.log.end_offset)], ending)
+
+    def _go_on(self, ending: Ending) -> None:
+        if self._endings.get(ending.decided.id) is not ending:
+            return  # the id has gone on without it
+        try:
+            if ending.left:
+                self._write_markers(ending)
+                self._when_committed(ending.written, ending)
+            else:
+                self._complete(ending.shard, ending.decided)
+                self._endings.pop(ending.decided.id, None)
+        except KafkaError as refusal:
+            self._pause(ending, refusal)
+
+    def _pause(self, ending: Ending, refusal: KafkaError) -> None:
+        now = self._broker.now
+        if not ending.pause_ms:
+            log.warning("%s is decided, its end is tried again: %s", ending.decided.id, refusal)
+        self._broker.note_disk_trouble(refusal, now)
+        ending.pause_ms = min(max(2 * ending.pause_ms, FIRST_PAUSE_MS), LONGEST_PAUSE_MS)
+        ending.again_ms = now.monotonic_ms + ending.pause_ms
+
+    # --- markers
+
+    def _write_markers(self, ending: Ending) -> None:
+        """To all that have none; the last refusal is raised when all were asked."""
+        refused: KafkaError | None = None
+        places, ending.left = ending.left, []
+        for place in places:
+            leader = self._leader(place)
+            if leader is None:
+                continue
+            try:
+                ending.written.append((leader, self._write_marker(ending, leader)))
+            except KafkaError as refusal:
+                ending.left.append(place)
+                refused = refusal
+        if refused is not None:
+            raise refused
+
+    def _leader(self, place: Partition) -> PartitionLeader | None:
+        """None: the topic was deleted, and what the transaction wrote with it."""
+        topic, index = place
+        found = self._broker.topics.by_name.get(topic)
+        return found.leaders[index] if found is not None and index < len(found.leaders) else None
+
+    def _write_marker(self, ending: Ending, leader: PartitionLeader) -> int:
+        decided = ending.decided
+        try:
+            end_offset = leader.append_marker(
+                self._broker.now.wall_ms,
+                commit=decided.state is State.PREPARE_COMMIT,
+                producer_id=decided.producer_id,
+                producer_epoch=decided.epoch,
+                coordinator_epoch=ending.shard.journal.epoch,
+                bumps_epoch=decided.bumps_epoch,
+            )
+            leader.log.write_at_once()
+        except KafkaError as refusal:
+            leader.high_watermark = min(leader.high_watermark, leader.log.end_offset)
+            if refusal.code not in OVERTAKEN:
+                raise
+            log.warning("%s-%d needs no marker of %s: %s", leader.topic, leader.index, decided.id,
+                        refusal)  # fmt: skip
+            return 0
+        self._broker.coordinator_appended(leader)
+        return end_offset
+
+    # --- waiting
+
+    def _when_committed(self, written: Written, ending: Ending) -> None:
+        """Go on when the log of each is committed so far, or deleted."""
+
+        def attempt(expired: bool) -> bool | None:
+            if all(
+                leader.high_watermark >= offset or self._is_gone(leader)
+                for leader, offset in written
+            ):
+                return True
+            return False if expired else None
+
+        def complete(committed: Any) -> None:
+            ending.waits = False
+            if committed is True:
+                self._go_on(ending)
+
+        if attempt(False):
+            self._go_on(ending)
+            return
+        ending.waits = True
+        parked = Parked(
+            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader for leader, _ in written]
+        )
+        parked.complete = complete
+        self._broker.purgatory.park(parked)
+
+    def _is_gone(self, leader: PartitionLeader) -> bool:
+        return leader.topic_id not in self._broker.topics.by_id
