@@ -225,6 +225,18 @@ def test_the_last_epoch_is_given_to_nobody(taken_over):
     assert coordinator.add(producer, 2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_who_asks_for_the_epoch_after_the_last_but_one_gets_another_id():
+    coordinator = Coordinator()
+    producer = with_epoch(coordinator, coordinator.init(), 32766)
+    coordinator.add(producer, 2)
+    coordinator.advance(70_000)
+    coordinator.complete()
+    coordinator.machine.transactions["t"].last_epoch = 32766  # so that it may ask for the new one
+    after = coordinator.init(expected=producer)
+    assert (after.id != producer.id, after.epoch) == (True, 0)
+    assert coordinator.init(expected=producer) == after  # the answer was lost
+
+
 def test_a_new_producer_of_an_exhausted_id_gets_another_one():
     coordinator = Coordinator()
     producer = with_epoch(coordinator, coordinator.init(), 32766)

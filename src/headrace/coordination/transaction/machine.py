@@ -323,9 +323,11 @@ def _taken_over(
 ) -> Transaction:
     """The id at rest, with the epoch of whoever asks for it now."""
     producer_id, epoch, last_epoch = found.producer_id, found.epoch + 1, NO_EPOCH
-    if found.epoch_is_exhausted and (expected is None or expected.epoch == found.epoch):
+    # Nobody is given the last epoch: who asks for it again asks for what comes after it.
+    of_the_last = (found.epoch, found.last_epoch if found.epoch == LAST_EPOCH else found.epoch)
+    if found.epoch_is_exhausted and (expected is None or expected.epoch in of_the_last):
         producer_id, epoch = fresh_id, 0
-        last_epoch = NO_EPOCH if expected is None else found.epoch
+        last_epoch = NO_EPOCH if expected is None else expected.epoch
     elif expected is not None:
         if found.epoch in (NO_EPOCH, expected.epoch):
             last_epoch = found.epoch
