@@ -38,18 +38,32 @@ def handle(
     allowed = may_on_cluster(broker, call, Operation.ALTER, quietly=True) or may_on_cluster(
         broker, call, Operation.CLUSTER_ACTION
     )
-    results: dict[int, WritableTxnMarkerResult] = {}
+    codes: dict[int, dict[str, dict[int, ErrorCode]]] = {}  # what is named twice is told once
     for marker in request.markers:
-        result = results.setdefault(marker.producer_id, WritableTxnMarkerResult(marker.producer_id))
+        topics = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
-            found = WritableTxnMarkerTopicResult(topic.name)
-            result.topics.append(found)
+            found = topics.setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                found[index] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if allowed:
-                    code = write(broker, marker, topic.name, index, call.now.wall_ms, written)
-                found.partitions.append(WritableTxnMarkerPartitionResult(index, code))
-    response = WriteTxnMarkersResponse(list(results.values()))
+                    found[index] = write(
+                        broker, marker, topic.name, index, call.now.wall_ms, written
+                    )
+    response = WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        name,
+                        [WritableTxnMarkerPartitionResult(*pair) for pair in found.items()],
+                    )
+                    for name, found in topics.items()
+                ],
+            )
+            for producer_id, topics in codes.items()
+        ]
+    )
     late = [each for each in written if each[0].high_watermark < each[1]]
     if not late:
         return response
@@ -71,6 +85,8 @@ def write(
     wall_ms: int,
     written: Written,
 ) -> ErrorCode:
+    if marker.producer_id < 0:
+        return ErrorCode.INVALID_REQUEST  # a batch with this id is of no producer at all
     try:
         leader = broker.topics.leader(topic, index)
         end_offset = leader.append_marker(

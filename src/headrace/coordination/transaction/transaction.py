@@ -121,9 +121,11 @@ def prepared(
 
 
 def fenced(before: Transaction, *, client_version: int, wall_ms: int) -> Transaction:
-    """Aborted over its producer's head: the epoch is raised in any case, and it is not told."""
+    """Aborted over its producer's head: the epoch is raised in any case, and it is not told. With
+    KIP-890 it may ask for the new one by the old, as if the answer to its own abort were lost."""
     aborted = prepared(before, commit=False, client_version=client_version, wall_ms=wall_ms)
-    return replace(aborted, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
+    last_epoch = before.epoch if client_version >= BUMPS_EPOCH else NO_EPOCH
+    return replace(aborted, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=last_epoch)
 
 
 def completed(before: Transaction, *, wall_ms: int) -> Transaction:
