@@ -83,8 +83,7 @@ class ConsumerGroups:
     ) -> Decision:
         """Of a member that joins or stays."""
         joins = request.member_epoch == JOINS
-        if joins:
-            self.require_room(group, request.member_id)
+        self.require_room(group, request.member_id)
         owned = (
             None if request.topic_partitions is None else assignment_of(request.topic_partitions)
         )
