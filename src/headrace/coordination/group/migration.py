@@ -284,9 +284,8 @@ class Migration:
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: dict[str, bytes]
     ) -> ConsumerProtocolSubscription:
         refusal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        others = [member for member in group.members.values() if member.id != request.member_id]
-        shared = set(protocols)
-        for member in others:
+        shared = set(protocols)  # with what it could do itself, too
+        for member in group.members.values():
             if member.classic is not None:
                 shared &= {protocol.name for protocol in member.classic.supported_protocols}
         if request.protocol_type != CONSUMER or not shared:
