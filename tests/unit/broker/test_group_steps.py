@@ -38,6 +38,29 @@ def test_a_member_whose_first_answer_is_lost_joins_again(bench):
     assert len(describe(bench).members) == 1
 
 
+def test_a_member_that_was_fenced_joins_anew_at_once_and_is_told_what_is_its_own(bench):
+    """It has abandoned everything; it need not wait until its session is over."""
+    first, second = two_readers(bench)
+    had = first.has
+    assert first.beat(epoch=first.epoch + 7).error_code == E.FENCED_MEMBER_EPOCH
+    first.epoch, first.owned = 0, {}
+    assert first.beat().error_code == E.NONE
+    assert first.has == had
+    settle(first, second)
+    assert len(describe(bench).members) == 2
+
+
+def test_a_static_member_must_have_gone_before_it_joins_again(bench):
+    """Also under its own id, as in Apache Kafka; or its session must be over."""
+    reader = Reader(bench, "g", "a", "orders", instance="one")
+    reader.beat()
+    again = Reader(bench, "g", "a", "orders", instance="one")
+    assert again.beat().error_code == E.UNRELEASED_INSTANCE_ID
+    bench.advance(45_001)
+    assert again.beat().error_code == E.NONE
+    assert again.has == {"orders": [0, 1, 2, 3]}
+
+
 def test_a_member_that_missed_its_new_epoch_may_say_the_one_before(bench):
     first, second = two_readers(bench)
     second.leave()

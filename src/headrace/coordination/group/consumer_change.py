@@ -88,27 +88,21 @@ class Change:
             require_epoch(member, epoch, owned)
             return member
         if instance_id is not None and instance_id in group.static:
-            return self._static_member(group.members[group.static[instance_id]], member_id, owned)
-        known = group.members.get(member_id)
-        if known is None:
-            return ConsumerMember(member_id)
-        require_epoch(known, epoch, owned)
-        return known
+            return self._static_member(group.members[group.static[instance_id]], member_id)
+        # One that is there already has lost the answer to its first request, or was fenced: it has
+        # abandoned everything, and is told again what is its own.
+        return group.members.get(member_id) or ConsumerMember(member_id)
 
-    def _static_member(
-        self, known: ConsumerMember, member_id: str, owned: Assignment | None
-    ) -> ConsumerMember:
-        # One that spoke the classic protocol and now speaks this one has been started again.
+    def _static_member(self, known: ConsumerMember, member_id: str) -> ConsumerMember:
+        # One that spoke the classic protocol and now speaks this one has been started again. Else
+        # it must have said that it goes, also if it comes under the same id: as in Apache Kafka.
         if known.epoch == LEFT_FOR_A_MOMENT or known.classic is not None:
             return self.replace(known, member_id)
-        if known.id != member_id:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {known.instance_id} cannot join "
-                f"the group because the instance id is owned by {known.id} member.",
-            )
-        require_epoch(known, JOINS, owned)
-        return known
+        raise KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {known.instance_id} cannot join "
+            f"the group because the instance id is owned by {known.id} member.",
+        )
 
     def replace(self, known: ConsumerMember, member_id: str) -> ConsumerMember:
         """The same static member under a new id keeps its target and its partitions."""

@@ -26,6 +26,7 @@ from headrace.coordination.group.consumer_change import Change
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
 from headrace.coordination.group.epochs import known_member
 from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.subscriptions import metadata_hash
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -84,10 +85,12 @@ class Migration:
             for topic, indexes in converted.assigned.items():
                 new.owners.update(dict.fromkeys(((topic, index) for index in indexes), member.id))
         members = new.members.values()
+        names = frozenset[str]().union(*(one.topics for one in members))
+        new.metadata_hash = metadata_hash(names, self.consumer.image().topics)
         return new, [
             records.forgotten_group(group.id),
             *(kept.member(group.id, one) for one in members),
-            kept.epoch(group.id, new.epoch, 0),
+            kept.epoch(group.id, new.epoch, new.metadata_hash),
             *(kept.target(group.id, one.id, one.assigned) for one in members),
             kept.target_epoch(group.id, new.epoch, now.wall_ms),
             *(kept.current(group.id, one) for one in members),
@@ -370,7 +373,6 @@ class Migration:
             answer.error_code = refusal.code
         else:
             gone[member.id] = member
-            answer.member_id = member.id
         return answer
 
     def _classic_member(
