@@ -52,6 +52,7 @@ def at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     settings = {"group.consumer.heartbeat.interval.ms": "200"}
     settings |= {"group.consumer.min.heartbeat.interval.ms": "200"}
     settings |= {"group.min.session.timeout.ms": "500"}
+    settings |= {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     folder = tmp_path_factory.mktemp(request.param)
     node: Node = make_node(request.param, folder, settings)
     with node:
@@ -243,6 +244,21 @@ def test_the_older_of_two_producers_with_one_id_is_fenced(at: str) -> None:
         with pytest.raises(Fenced, match="taken over"), old.transaction():
             old.send(topic, b"3")
     assert committed_values(at, topic, 2) == [b"1", b"2"]
+
+
+def test_a_transaction_that_is_open_for_too_long_is_over(at: str) -> None:
+    topic, name = new_topic(at), next(_names)
+    admin = Admin(at)
+    settings = {"transaction.timeout.ms": 300}
+    producer: Producer = Producer(at, transactional_id=name, settings=settings)
+    with pytest.raises(Fenced, match=r"transaction\.timeout\.ms"), producer.transaction():
+        producer.send(topic, b"late").result(10)
+        while admin.transactions.describe(name).state == "Ongoing":
+            pass
+    producer.close()
+    with Producer(at, transactional_id=name) as anew, anew.transaction():
+        anew.send(topic, b"in time")
+    assert committed_values(at, topic, 1) == [b"in time"]
 
 
 def test_transactions_for_asyncio(at: str) -> None:

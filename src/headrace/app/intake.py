@@ -30,7 +30,7 @@ from headrace.app.settling import NotOurs, Settling
 from headrace.app.work import Work
 from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import kafka_error
-from headrace.client.producer import NO_REBOOTSTRAP
+from headrace.client.no_loss import NO_REBOOTSTRAP
 
 log = logging.getLogger("headrace.app")
 

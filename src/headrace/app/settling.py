@@ -29,7 +29,7 @@ from headrace.app.job import Move, OwnedPartition, Stream
 from headrace.app.publishing import LARGEST_MESSAGE
 from headrace.client.connection import Connection, made, program_settings
 from headrace.client.errors import NO_LONGER_OURS, kafka_error
-from headrace.client.producer import defaults_for
+from headrace.client.no_loss import defaults_for
 from headrace.client.records import Outgoing
 
 log = logging.getLogger("headrace.app")

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.client.acls import Acl as Acl
+    from headrace.client.acls import AclFilter as AclFilter
     from headrace.client.admin import Admin as Admin
     from headrace.client.async_consumer import AsyncConsumer as AsyncConsumer
     from headrace.client.async_producer import AsyncProducer as AsyncProducer
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.client.errors import CommitFailed as CommitFailed
     from headrace.client.errors import DeliveryFailed as DeliveryFailed
     from headrace.client.errors import Fenced as Fenced
+    from headrace.client.errors import LoginRefused as LoginRefused
     from headrace.client.errors import Misuse as Misuse
     from headrace.client.errors import NoOffset as NoOffset
     from headrace.client.errors import NoSuchTopic as NoSuchTopic
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from headrace.client.errors import SerializationFailed as SerializationFailed
     from headrace.client.errors import TransactionAborted as TransactionAborted
     from headrace.client.errors import Unreachable as Unreachable
+    from headrace.client.groups import GroupIsActive as GroupIsActive
+    from headrace.client.groups import NoSuchGroup as NoSuchGroup
     from headrace.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from headrace.client.partitioners import RoundRobin as RoundRobin
     from headrace.client.partitioners import Sticky as Sticky
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
 
 # Which module a public name lives in.
 PUBLIC = {
+    **dict.fromkeys(("Acl", "AclFilter"), "acls"),
     "Admin": "admin",
     "AsyncConsumer": "async_consumer",
     "AsyncProducer": "async_producer",
@@ -62,6 +68,7 @@ PUBLIC = {
     "NoDelayService": "delay_instances",
     "NotDelayed": "delay_registry",
     **dict.fromkeys(("Cancelled", "NoOutcome"), "cancelling"),
+    **dict.fromkeys(("GroupIsActive", "NoSuchGroup"), "groups"),
     "ProducerInterceptor": "interceptors",
     "RoundRobin": "partitioners",
     "Sticky": "partitioners",
@@ -75,6 +82,7 @@ PUBLIC = {
             "CommitFailed",
             "DeliveryFailed",
             "Fenced",
+            "LoginRefused",
             "Misuse",
             "NoOffset",
             "NoSuchTopic",

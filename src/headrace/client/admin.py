@@ -1,13 +1,14 @@
-"""Administering a cluster: one door to topics, groups, brokers, transactions and moves.
+"""Administering a cluster: one door to topics, groups, brokers, transactions, moves and rights.
 
 Calls wait until the cluster has answered and raise `ClientError` for what it refuses. What
-librdkafka can do goes through it; the rest (data folders, quorum, transactions, moves) is spoken
-with our own codecs over the same security settings. Parts connect when they are first used.
+librdkafka can do goes through it; the rest (data folders, quorum, transactions, moves, rights,
+limits) is spoken with our own codecs over the same security settings. Parts connect when they are
+first used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import TracebackType
 
@@ -15,20 +16,26 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 from confluent_kafka.admin import AdminClient
 
+from headrace.client.acls import Acls
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection, Setting, connected
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import explain, kafka_error, unreachable
+from headrace.client.group_offsets import delete_offsets
 from headrace.client.groups import Groups
 from headrace.client.partition_producers import ActiveProducer, active_producers
+from headrace.client.quotas import Quotas
 from headrace.client.reassignments import Reassignments
 from headrace.client.records import TopicPartition
 from headrace.client.topics import Topics
 from headrace.client.transactional_ids import TransactionalIds
+from headrace.client.users import Users
 
 
 class Admin:
-    """`admin.topics`, `.groups`, `.cluster`, `.delayed`, `.transactions`, `.reassignments`."""
+    """`admin.topics`, `.groups`, `.cluster`, `.delayed`, `.transactions`, `.reassignments`,
+    `.acls`, `.quotas`, `.users`.
+    """
 
     def __init__(
         self,
@@ -70,6 +77,21 @@ class Admin:
     def reassignments(self) -> Reassignments:
         return Reassignments(self.connection)
 
+    @property
+    def acls(self) -> Acls:
+        """Who may do what; made anew for each use, because it stays with one broker."""
+        return Acls(self.connection)
+
+    @property
+    def quotas(self) -> Quotas:
+        """Limits of users, clients and addresses; made anew for each use, as above."""
+        return Quotas(self.connection)
+
+    @property
+    def users(self) -> Users:
+        """Who logs in by SCRAM; made anew for each use, as above."""
+        return Users(self.connection)
+
     def producers(self, place: TopicPartition) -> list[ActiveProducer]:
         """Who has written to a partition lately, and whose transaction is open in it."""
         return active_producers(self.connection, place)
@@ -92,6 +114,10 @@ class Admin:
                 raise unreachable(self.connection.bootstrap) from late
             starts[TopicPartition(place.topic, place.partition)] = answer.low_watermark
         return starts
+
+    def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
+        """Forget where a group stands in these partitions; it must not be reading their topics."""
+        delete_offsets(self.connection, group, places)
 
     def __enter__(self) -> Admin:
         return self

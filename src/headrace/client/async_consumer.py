@@ -1,35 +1,47 @@
 """The consumer for asyncio: the same, with all waiting done on one thread of its own.
 
-Records come over in bundles of at most 500 and are given out on the event loop one by one, without
-a change of thread; no more are fetched before those are taken. Rebalance callbacks run on the
-consumer's thread and may use `consumer.sync`, the consumer underneath; nobody else should.
+Records come over in bundles of at most 500 and are given out on the event loop, without a change of
+thread; no more are fetched before those are taken. So a call that is cancelled takes no record with
+it, and deserializers and `on_poison` run on the loop: they should be quick. Rebalance callbacks run
+on the consumer's thread and may use `consumer.sync`, the consumer underneath; nobody else should.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
+from headrace.client.committing import OnCommit
 from headrace.client.connection import Connection, Setting
-from headrace.client.consumer import (
-    RECORDS_PER_FETCH,
-    SLICE_S,
-    Consumer,
-    OffsetReset,
-    Partitions,
-)
-from headrace.client.errors import ClientError, PoisonRecord
+from headrace.client.consumer import SLICE_S, Consumer, Partitions
+from headrace.client.errors import Misuse, PoisonRecord
+from headrace.client.fetched import RECORDS_PER_FETCH
+from headrace.client.one_thread import CLOSED
 from headrace.client.places import Offsets
 from headrace.client.rebalancing import OnPartitions
 from headrace.client.records import K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer
+from headrace.client.starting import OffsetReset
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def settled(work: Awaitable[T]) -> T:
+    """Wait for its end, also if we are cancelled meanwhile: it must not be left half done."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # it is heard; what we raise is that we were cancelled
+        raise
 
 
 class AsyncConsumer(Generic[K, V]):
@@ -49,7 +61,7 @@ class AsyncConsumer(Generic[K, V]):
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
         on_poison: Callable[[PoisonRecord], None] | None = None,
-        on_commit: Callable[[Offsets, ClientError | None], None] | None = None,
+        on_commit: OnCommit | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         self.sync: Consumer[K, V] = Consumer(
@@ -68,39 +80,56 @@ class AsyncConsumer(Generic[K, V]):
             settings=settings,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-consumer")
+        self._closed = False
         self._jobs = 0  # handed to the thread and not finished
+        self._counting = threading.Lock()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something on the consumer's thread, after what it is doing now."""
-        self._jobs += 1
+        self._require_open()
+        with self._counting:
+            self._jobs += 1
         job = self._thread.submit(call, *args, **kwargs)
         job.add_done_callback(self._finished)
         return await asyncio.wrap_future(job)
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Misuse(CLOSED)
+
     def _finished(self, job: object) -> None:
-        self._jobs -= 1
+        with self._counting:
+            self._jobs -= 1
 
     # ---- reading
 
     async def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
         """The next record; None if none came in time, or after `stop`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while not self.sync.stopped:
-            # A fetch whose caller was cancelled may still be under way; then wait for its end.
-            record = await self.run(self.sync.take) if self._jobs else self.sync.take()
-            if record is not None:
-                return record
-            left = deadline - loop.time()
-            if not await self.run(self.sync.fetch, max(0.0, min(left, SLICE_S))) and left <= 0:
-                break
-        return None
+        records = await self.batch(1, timeout_s)
+        return records[0] if records else None
 
     async def batch(
         self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
     ) -> list[Record[K, V]]:
         """Up to so many records: waits for the first, then gives what is there."""
-        return await self.run(self.sync.batch, max_records, timeout_s)
+        self._require_open()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not self.sync.stopped:
+            if max_records > 1:
+                await self.run(self.sync.fill, max_records)
+            await self._idle()
+            if records := self.sync.give(max_records):
+                return records  # nothing is awaited between these two, so nothing is lost
+            left = deadline - loop.time()
+            if not await self.run(self.sync.fetch, max(0.0, min(left, SLICE_S))) and left <= 0:
+                break
+        return []
+
+    async def _idle(self) -> None:
+        """Until the thread does nothing: a fetch whose caller was cancelled may be under way."""
+        while self._jobs or self.sync.is_due:
+            await self.run(self.sync.catch_up if self.sync.is_due else _nothing)
 
     def __aiter__(self) -> AsyncConsumer[K, V]:
         return self
@@ -171,6 +200,9 @@ class AsyncConsumer(Generic[K, V]):
     async def resume(self, partitions: Partitions | None = None) -> None:
         await self.run(self.sync.resume, partitions)
 
+    def paused(self) -> set[TopicPartition]:
+        return self.sync.paused()
+
     # ---- committing, and the end
 
     async def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
@@ -183,9 +215,18 @@ class AsyncConsumer(Generic[K, V]):
 
     async def close(self) -> None:
         """Leave the group at once; commits nothing, unless auto_commit."""
+        await self._end(self.sync.close)
+
+    async def _end(self, close: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        if self._closed:
+            return
         self.sync.stop()
-        await self.run(self.sync.close)
-        self._thread.shutdown(wait=False)
+        ending = self.run(close, *args, **kwargs)
+        try:
+            await settled(ending)
+        finally:
+            self._closed = True
+            self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncConsumer[K, V]:
         return self
@@ -196,6 +237,8 @@ class AsyncConsumer(Generic[K, V]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.sync.stop()
-        await self.run(self.sync.__exit__, kind, error, trace)
-        self._thread.shutdown(wait=False)
+        await self._end(self.sync.__exit__, kind, error, trace)
+
+
+def _nothing() -> None:
+    """What one waits for to know that the thread has come so far."""

@@ -1,13 +1,15 @@
 """The producer for asyncio: the same, and the event loop never waits.
 
 `send` takes the record at once, or, when the local buffer is full, lets other tasks run until there
-is room; it gives an asyncio future. Calls that wait for the cluster (flush, close, transactions)
-run on a thread. Ends of records reach the loop in bundles: one wake-up for many.
+is room; it gives an asyncio future. A flood of sends lets others run now and then, too. Calls that
+wait for the cluster (flush, close, transactions) run on a thread. Ends of records reach the loop in
+bundles: one wake-up for many.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any, Generic, Unpack
 
 from confluent_kafka import KafkaError, Message
 
-from headrace.client.async_consumer import AsyncConsumer
+from headrace.client.async_consumer import AsyncConsumer, settled
 from headrace.client.connection import Connection, Setting
 from headrace.client.delivery import sent
 from headrace.client.errors import BufferFull, ClientError
@@ -30,6 +32,8 @@ from headrace.client.transactions import Transaction
 
 # How long a sender steps aside when the buffer is full.
 STEP_ASIDE_S = 0.005
+# Others get a turn with each so-manieth record (one less than a power of two, as a mask).
+TURN_MASK = 127
 
 
 class _NeverWaits(Producer[SentKey, SentValue]):
@@ -49,7 +53,7 @@ class _Inbox:
         self._ended.append((delivery, where, error))
         if not self._called:
             self._called = True
-            if not self.loop.is_closed():  # else nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
                 self.loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
@@ -108,9 +112,14 @@ class AsyncTransaction:
 
     async def __aenter__(self) -> AsyncTransaction:
         consumer = None if self._consumer is None else self._consumer.sync
-        made = await asyncio.to_thread(self._producer.transaction, consumer=consumer)
+        made = await settled(asyncio.to_thread(self._producer.transaction, consumer=consumer))
         self._transaction = made
-        await asyncio.to_thread(made.begin)
+        try:
+            await settled(asyncio.to_thread(made.begin))
+        except asyncio.CancelledError:  # it has begun, and nobody will end it
+            with contextlib.suppress(ClientError):
+                await settled(asyncio.to_thread(made.abort))
+            raise
         return self
 
     async def __aexit__(
@@ -122,9 +131,9 @@ class AsyncTransaction:
         assert self._transaction is not None
         end = self._transaction.__exit__
         if self._consumer is None:
-            await asyncio.to_thread(end, kind, error, trace)
+            await settled(asyncio.to_thread(end, kind, error, trace))
         else:  # its thread, so that nobody polls meanwhile
-            await self._consumer.run(end, kind, error, trace)
+            await settled(self._consumer.run(end, kind, error, trace))
 
 
 class AsyncProducer(Generic[SentKey, SentValue]):
@@ -153,6 +162,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
             settings=settings,
         )
         self._inbox: _Inbox | None = None
+        self._sends = 0
 
     async def send(
         self,
@@ -239,6 +249,9 @@ class AsyncProducer(Generic[SentKey, SentValue]):
             await asyncio.to_thread(companions.require, topic)
 
     async def _take(self, record: Outgoing[Any, Any], future: asyncio.Future[Sent] | None) -> None:
+        self._sends += 1
+        if not self._sends & TURN_MASK:
+            await asyncio.sleep(0)
         producer = self._producer
         loop = asyncio.get_running_loop()
         if self._inbox is None or self._inbox.loop is not loop:

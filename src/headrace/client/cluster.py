@@ -60,6 +60,7 @@ class LogFolder:
     total_bytes: int | None
     usable_bytes: int | None
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
+    failure: str | None = None  # why the broker cannot use it now
 
 
 @dataclass(slots=True)
@@ -139,7 +140,6 @@ class Cluster:
                 answer = wire.ask(describe_log_dirs, request)
             require_no_error(answer.error_code)
             for folder in answer.results:
-                require_no_error(folder.error_code)
                 found.append(_folder(broker.id, folder))
         return found
 
@@ -192,7 +192,16 @@ def _folder(broker: int, found: describe_log_dirs.DescribeLogDirsResult) -> LogF
             for partition in topic.partitions
             if not partition.is_future_key  # a copy on its way to another folder
         },
+        _failure(found.error_code),
     )
+
+
+def _failure(code: int) -> str | None:
+    try:
+        require_no_error(code)
+    except ClientError as failure:
+        return str(failure)
+    return None
 
 
 def _replica(found: describe_quorum.ReplicaState) -> QuorumReplica:

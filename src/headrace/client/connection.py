@@ -28,6 +28,7 @@ from headrace.client.errors import (
     NoSuchTopic,
     explain,
     kafka_error,
+    silent,
     unreachable,
 )
 from headrace.client.java_names import as_librdkafka
@@ -199,8 +200,10 @@ def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None)
                 raise explain(error, at.bootstrap, topic=topic) from failure
             if at.is_secured:
                 _require_entrance(at)  # librdkafka tries for ever and does not say why
-            if left <= PATIENCE_WHEN_REFUSED_S or _all_refuse(at.bootstrap):
+            if _all_refuse(at.bootstrap):
                 raise unreachable(at.bootstrap) from failure
+            if left <= PATIENCE_WHEN_REFUSED_S:
+                raise silent(at.bootstrap) from failure
 
 
 def _require_entrance(at: Connection) -> None:

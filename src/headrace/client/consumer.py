@@ -3,28 +3,25 @@
 Nothing is committed unless you say so: `commit()` commits the place after the last record that you
 were given. `auto_commit=True` commits in the background what was given *before* the record in hand,
 so a crash repeats records and never skips one. A consumer belongs to one thread at a time; only
-`stop` may be called from another. Group protocol and assignors: by librdkafka's settings.
+`stop` may be called from another. What a callback raises comes out of the call that it ran in.
+Group protocol and assignors: by librdkafka's settings.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal
+from functools import partial
+from typing import Any, Generic
 
 import confluent_kafka
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    OFFSET_STORED,
-    KafkaError,
-    KafkaException,
-    Message,
-)
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as NativePartition
 
+from headrace.client import forks
+from headrace.client.asking import Asking
+from headrace.client.committing import Committing, OnCommit
 from headrace.client.connection import (
     Connection,
     Setting,
@@ -34,33 +31,34 @@ from headrace.client.connection import (
     wait_for_topic,
 )
 from headrace.client.errors import (
-    NOBODY_ANSWERS,
     ClientError,
     Misuse,
-    NoSuchTopic,
+    NoOffset,
     PoisonRecord,
     explain,
     kafka_error,
 )
-from headrace.client.fetched import Fetched, deserialized, is_of, record_of
+from headrace.client.fetched import (
+    RECORDS_PER_FETCH,
+    Fetched,
+    deserialized,
+    is_of,
+    place_of,
+    record_of,
+    said_between,
+)
 from headrace.client.one_thread import OneThread
 from headrace.client.places import Offsets, Places
 from headrace.client.rebalancing import OnPartitions, Rebalancing, cooperative
 from headrace.client.records import K, Record, TopicPartition, V
+from headrace.client.refusals import Refusals
 from headrace.client.serializers import Deserializer
+from headrace.client.starting import OffsetReset, consumer_defaults, start_offset
 
-OffsetReset = Literal["earliest", "latest", "none"]
 Partitions = Iterable[TopicPartition]
-
-# librdkafka wants a name even where no group is meant; nothing is ever committed under it.
-NO_GROUP = "headrace-without-group"
-
-RECORDS_PER_FETCH = 500
 
 # How long one call into librdkafka may last, so that `stop` and Ctrl-C are heard.
 SLICE_S = 0.2
-
-_RESET = {"earliest": "earliest", "latest": "latest", "none": "error"}
 
 
 class Consumer(Generic[K, V]):
@@ -80,7 +78,7 @@ class Consumer(Generic[K, V]):
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
         on_poison: Callable[[PoisonRecord], None] | None = None,
-        on_commit: Callable[[Offsets, ClientError | None], None] | None = None,
+        on_commit: OnCommit | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         self.connection = connected(bootstrap, settings)
@@ -89,36 +87,35 @@ class Consumer(Generic[K, V]):
         self._reset = auto_offset_reset
         self._deserializers = (key_deserializer, value_deserializer)
         self._as_it_is = key_deserializer is None and value_deserializer is None
-        self._on_poison, self._on_commit = on_poison, on_commit
-        conf = program_settings(self.connection, self._defaults())
-        conf["on_commit"] = self._committed_in_background
+        self._on_poison = on_poison
+        self._fetched = Fetched()
+        self._places = Places()
+        self._halted: set[TopicPartition] = set()  # librdkafka knows no offset and has stopped
+        self._alone = OneThread()
+        self._committing = Committing(self._places, self.connection.bootstrap, on_commit)
+        if auto_commit:
+            self._require_group()
+        defaults = consumer_defaults(self.group, auto_offset_reset, auto_commit=auto_commit)
+        conf = program_settings(self.connection, defaults)
+        conf["on_commit"] = self._committing.heard
+        self._refusals = Refusals(conf)
         self._native = made(lambda: confluent_kafka.Consumer(conf))
+        self._asking = Asking(self._native, self.connection)
         self._rebalancing = Rebalancing(
             on_assigned, on_revoked, on_lost, forget=self._forget, cooperative=cooperative(conf)
         )
-        self._fetched = Fetched()
-        self._places = Places()
-        self._alone = OneThread()
+        self.must_rewind = False  # before the next record is given
         self.stopped = False
+        forks.watch(self)
         if topics:
             self.subscribe(topics)
-
-    def _defaults(self) -> dict[str, Setting]:
-        if self._reset not in _RESET:
-            raise Misuse('auto_offset_reset is "earliest", "latest" or "none".')
-        if self.auto_commit:
-            self._require_group()
-        return {
-            "group.id": self.group or NO_GROUP,
-            "enable.auto.commit": self.auto_commit,
-            "enable.auto.offset.store": False,  # we store what the program has seen
-            "auto.offset.reset": _RESET[self._reset],
-        }
 
     # ---- what to read
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Share these topics with the group; a name that begins with ^ is a regular expression."""
+        if isinstance(topics, str):
+            raise Misuse(f'Topics are a list: ["{topics}"].')
         if not self.group:
             raise Misuse("Only a group can subscribe: give group=, or assign partitions by hand.")
         hears = self._rebalancing
@@ -138,25 +135,21 @@ class Consumer(Generic[K, V]):
         """
         given = dict(partitions) if isinstance(partitions, Mapping) else {}
         places = [TopicPartition(*place) for place in partitions]
-        self._drop([*self._places.next, *places])
         unsaid = any(place not in given for place in places)
-        start = self._start_offset() if unsaid else OFFSET_END
+        start = start_offset(self.group, self._reset) if unsaid else OFFSET_END
+        self._drop([*self._places.next, *places])
+        self.resume(self.paused() - set(places))
         self._call(
             lambda: self._native.assign(
                 [NativePartition(*place, given.get(place, start)) for place in places]
             )
         )
 
-    def _start_offset(self) -> int:
-        if self.group:
-            return OFFSET_STORED
-        if self._reset == "none":
-            raise Misuse('Say the offsets, or auto_offset_reset="earliest" or "latest".')
-        return OFFSET_BEGINNING if self._reset == "earliest" else OFFSET_END
-
     def assignment(self) -> list[TopicPartition]:
+        """What this consumer reads; in `on_assigned`, what is just being assigned too."""
         found: list[NativePartition] = self._call(self._native.assignment)
-        return [TopicPartition(p.topic, p.partition) for p in found]
+        places = [TopicPartition(p.topic, p.partition) for p in found]
+        return places + [place for place in self._rebalancing.coming if place not in places]
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic, for `assign`."""
@@ -168,33 +161,52 @@ class Consumer(Generic[K, V]):
 
     def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
         """The next record; None if none came in time, or after `stop`."""
-        deadline = time.monotonic() + timeout_s
-        while not self.stopped:
-            record = self.take()
-            if record is not None:
-                return record
-            left = deadline - time.monotonic()
-            if not self.fetch(max(0.0, min(left, SLICE_S))) and left <= 0:
-                break
-        return None
+        records = self.batch(1, timeout_s)
+        return records[0] if records else None
 
     def batch(
         self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
     ) -> list[Record[K, V]]:
         """Up to so many records: waits for the first, then gives what is there."""
-        first = self.poll(timeout_s)
-        if first is None:
-            return []
-        records = [first]
-        while len(records) < max_records:
-            try:
-                record = self.take(store=False)
-            except ClientError:  # it is raised by the next call, when these are in your hands
-                break
-            if record is not None:
+        self._alone.require_open()
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not self.stopped:
+                if self.is_due:
+                    self.catch_up()
+                self.fill(max_records)
+                if records := self.give(max_records):
+                    return records
+                left = deadline - time.monotonic()
+                if not self.fetch(max(0.0, min(left, SLICE_S))) and left <= 0:
+                    break
+        except Misuse:
+            if not self.stopped:  # else another thread is closing it just now
+                raise
+        return []
+
+    def fill(self, wanted: int) -> None:
+        """Fetch what has come already, until `give` has so many. Part of `batch`.
+
+        All of it before the first is given out: a fetch may take partitions away, and records in
+        the hands of nobody yet would then count as read.
+        """
+        while len(self._fetched.ready) < wanted and self.fetch(0):
+            pass
+
+    def give(self, most: int) -> list[Record[K, V]]:
+        """At most so many records that were fetched already. Part of `batch`."""
+        records: list[Record[K, V]] = []
+        try:
+            while len(records) < most:
+                record = self.take(first=not records)
+                if record is None:
+                    break
                 records.append(record)
-            elif not self.fetch(0):
-                break
+        except Exception:
+            if not records:
+                raise
+            # The next call comes upon it again, when these are in the program's hands.
         return records
 
     def __iter__(self) -> Iterator[Record[K, V]]:
@@ -202,7 +214,7 @@ class Consumer(Generic[K, V]):
 
     def __next__(self) -> Record[K, V]:
         while not self.stopped:
-            record = self.take() if self._fetched.ready else self.poll(SLICE_S)
+            record = self.take() if self.has_ready else self.poll(SLICE_S)
             if record is not None:
                 return record
         raise StopIteration
@@ -213,32 +225,45 @@ class Consumer(Generic[K, V]):
 
     def fetch(self, timeout_s: float) -> bool:
         """Wait for records and keep them for `take`; whether some came. Part of `poll`."""
-        return bool(self._call(lambda: self._fetch(timeout_s)))
+        came = bool(self._call(lambda: self._fetched.fetch(self._native, timeout_s)))
+        if came:
+            self._refusals.forget()
+        elif (refused := self._refusals.taken()) is not None:
+            raise explain(refused, self.connection.bootstrap)
+        return came
 
-    def _fetch(self, timeout_s: float) -> bool:
-        first = self._native.poll(timeout_s)
-        if first is None:
-            return False
-        # Kept before the next call: a rebalance inside it may take this partition away.
-        self._fetched.add([first])
-        self._fetched.add(self._native.consume(RECORDS_PER_FETCH, timeout=0))
-        return True
+    @property
+    def is_due(self) -> bool:
+        """Whether `catch_up` comes before the next record."""
+        return self.must_rewind or self._fetched.is_silent
+
+    def catch_up(self) -> None:
+        """Go back if a transaction was aborted, and show librdkafka that the program lives."""
+        if self.must_rewind:
+            self.rewind()
+        self._call(lambda: self._fetched.show_life(self._native))
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` has something to give."""
-        return bool(self._fetched.ready)
+        """Whether `take` has something to give right now."""
+        return bool(self._fetched.ready) and not self.is_due
 
-    def take(self, *, store: bool = True) -> Record[K, V] | None:
-        """A record that was fetched already; None if there is none. Part of `poll`."""
-        if self.auto_commit and store:
-            self._store()
+    def take(self, *, first: bool = True) -> Record[K, V] | None:
+        """A record that was fetched already; None if there is none. Part of `poll`.
+
+        If it is not the first of a call, an error between the records is left for the next one.
+        """
+        if self.auto_commit and first:
+            self._committing.store(self._native)
         ready = self._fetched.ready
         while ready:
             message = ready[0]
-            if (error := message.error()) is not None:
+            if message.error() is not None:
+                if not first:
+                    return None
                 ready.popleft()
-                self._note(error, message)
+                if (said := self._said(message)) is not None:
+                    raise said
                 continue
             try:
                 record: Record[Any, Any] = (
@@ -268,15 +293,14 @@ class Consumer(Generic[K, V]):
         else:
             self.seek(raw.place, raw.offset + 1)
 
-    def _note(self, error: KafkaError, message: Message) -> None:
-        """What librdkafka says between records: mostly things it cures by itself."""
-        code = error.code()
-        if code == KafkaError._PARTITION_EOF or (code in NOBODY_ANSWERS and not error.fatal()):
-            return
-        said = explain(error, self.connection.bootstrap, topic=message.topic())
-        if isinstance(said, NoSuchTopic):
-            said.args = (f"{said} Create it, and poll again.",)
-        raise said
+    def _said(self, message: Message) -> ClientError | None:
+        said = said_between(message, self.connection.bootstrap)
+        if isinstance(said, NoOffset):
+            place = place_of(message)
+            if place in self._halted:
+                return None  # it was said, and nobody has sought it yet
+            self._halted.add(place)
+        return said
 
     # ---- where we are
 
@@ -292,22 +316,16 @@ class Consumer(Generic[K, V]):
         """The group's offsets; None where it has none. Without a word: of what is assigned."""
         self._require_group()
         places = self._chosen(partitions)
-        found: list[NativePartition] = self._call(
-            lambda: self._native.committed(
-                [NativePartition(*place) for place in places], self.connection.timeout_s
-            )
-        )
-        self._require_no_error(found)
-        return {
-            TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in found
-        }
+        found: dict[TopicPartition, int | None] = self._call(lambda: self._asking.committed(places))
+        return found
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets lie before each assigned partition's end."""
-        unknown = [p for p in self.assignment() if p not in self._places.next]
+        places = self.assignment()
+        unknown = [place for place in places if place not in self._places.next]
         committed = self.committed(unknown) if unknown and self.group else {}
         lags = {}
-        for place in self.assignment():
+        for place in places:
             low, high = self._ends(place)
             at = self._places.next.get(place, committed.get(place))
             if at is None:
@@ -316,22 +334,24 @@ class Consumer(Generic[K, V]):
         return lags
 
     def _ends(self, place: TopicPartition) -> tuple[int, int]:
-        ends: tuple[int, int] = self._call(
-            lambda: self._native.get_watermark_offsets(
-                NativePartition(*place), self.connection.timeout_s
-            ),
-            place.topic,
-        )
+        ends: tuple[int, int] = self._call(partial(self._asking.ends, place), place.topic)
         return ends
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Go on at this offset; also inside `on_assigned`."""
-        if self._rebalancing.took_seek(place, offset):
-            return
+        if not self._rebalancing.took_seek(place, offset):
+            if self.must_rewind:  # before, not after
+                self.rewind()
+            self._go_to(place, offset)
+
+    def _go_to(self, place: TopicPartition, offset: int) -> None:
+        if place in self._halted:
+            self._call(lambda: self._rebalancing.begin_at(self._native, place, offset))
+            self._halted.discard(place)
+            self._fetched.forget({place}, errors=True)
         deadline = time.monotonic() + self.connection.timeout_s
         while (error := self._sought(place, offset)) is not None:
-            if place not in self.assignment():
-                raise Misuse(f"{place} is not assigned to this consumer.")
+            self._require_assigned([place])
             # Just assigned: librdkafka's own thread has not begun with it yet.
             if error.code() != KafkaError._STATE or time.monotonic() > deadline:
                 raise explain(error, self.connection.bootstrap, topic=place.topic)
@@ -349,14 +369,19 @@ class Consumer(Generic[K, V]):
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         for place in self._chosen(partitions):
-            self.seek(place, OFFSET_BEGINNING)
+            self.seek(place, self._ends(place)[0])
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Skip what is there now."""
         for place in self._chosen(partitions):
-            self.seek(place, OFFSET_END)
+            self.seek(place, self._ends(place)[1])
 
     def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
         return self.assignment() if partitions is None else list(partitions)
+
+    def _require_assigned(self, places: Iterable[TopicPartition]) -> None:
+        for place in set(places).difference(self.assignment()):
+            raise Misuse(f"{place} is not assigned to this consumer.")
 
     def seek_to_time(self, when: datetime | int, partitions: Partitions | None = None) -> None:
         """Go to the first record not older than a moment (milliseconds since 1970, or a datetime).
@@ -364,31 +389,39 @@ class Consumer(Generic[K, V]):
         A partition with none so late goes to its end.
         """
         wall_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        asked = [NativePartition(*place, wall_ms) for place in self._chosen(partitions)]
-        found: list[NativePartition] = self._call(
-            lambda: self._native.offsets_for_times(asked, self.connection.timeout_s)
-        )
-        self._require_no_error(found)
-        for place in found:
-            offset = place.offset if place.offset >= 0 else OFFSET_END
-            self.seek(TopicPartition(place.topic, place.partition), offset)
+        places = self._chosen(partitions)
+        for place, offset in self._call(lambda: self._asking.at_time(places, wall_ms)).items():
+            self.seek(place, offset)
 
     def rewind(self) -> None:
-        """Go back to what is committed, else to where we began: the rest comes again."""
+        """Go back to what is committed, else to where we began: the rest comes again.
+
+        If that cannot be asked for now, the next poll asks before it gives a record.
+        """
+        self.must_rewind = True
         places = list(self._places.next)
         committed = self.committed(places) if places and self.group else {}
         for place, offset in self._places.before(committed).items():
-            self.seek(place, offset)
+            self._go_to(place, offset)
+        self.must_rewind = False
 
     def pause(self, partitions: Partitions | None = None) -> None:
-        """Give out no records of these partitions until `resume`; the membership stays alive."""
+        """Give out no records of these partitions until `resume`; the membership stays alive.
+
+        Also inside `on_assigned`. A partition that goes to another member is paused no more.
+        """
         places = self._chosen(partitions)
-        self._call(lambda: self._native.pause([NativePartition(*p) for p in places]))
+        self._require_assigned(places)
+        now = [place for place in places if not self._rebalancing.took_pause(place)]
+        if now:
+            self._call(lambda: self._native.pause([NativePartition(*place) for place in now]))
         self._fetched.hold(places)
 
     def resume(self, partitions: Partitions | None = None) -> None:
         places = list(self.paused() if partitions is None else partitions)
-        self._call(lambda: self._native.resume([NativePartition(*place) for place in places]))
+        now = [place for place in places if not self._rebalancing.took_resume(place)]
+        if now:
+            self._call(lambda: self._native.resume([NativePartition(*place) for place in now]))
         self._fetched.release(places)
 
     def paused(self) -> set[TopicPartition]:
@@ -398,72 +431,52 @@ class Consumer(Generic[K, V]):
 
     def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
         """Commit and wait: the given offsets, or the place after each record that was given out."""
-        chosen = self._to_commit(offsets)
-        if chosen:
-            native = [NativePartition(*place, offset) for place, offset in chosen.items()]
-            answered = self._call(lambda: self._native.commit(offsets=native, asynchronous=False))
-            self._require_no_error(answered or [])
-            self._places.committed(chosen)
-        return chosen
+        self._require_group()
+        done: dict[TopicPartition, int] = self._call(
+            lambda: self._committing.now(self._native, offsets)
+        )
+        return done
 
     def commit_async(self, offsets: Offsets | None = None) -> None:
         """Commit without waiting; `on_commit` hears of it during a later poll."""
-        chosen = self._to_commit(offsets)
-        if chosen:
-            native = [NativePartition(*place, offset) for place, offset in chosen.items()]
-            self._call(lambda: self._native.commit(offsets=native, asynchronous=True))
-            self._places.committed(chosen)
-
-    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, int]:
         self._require_group()
-        return self._places.uncommitted() if offsets is None else dict(offsets)
-
-    def _store(self) -> None:
-        """For auto-commit: what was given before now counts as done."""
-        done = self._places.uncommitted()
-        if done:
-            self._places.committed(done)
-            native = [NativePartition(*place, offset) for place, offset in done.items()]
-            with contextlib.suppress(KafkaException):  # a partition that has just been taken away
-                self._native.store_offsets(offsets=native)
-
-    def _committed_in_background(
-        self, error: KafkaError | None, places: list[NativePartition]
-    ) -> None:
-        if self._on_commit is None or (error and error.code() == KafkaError._NO_OFFSET):
-            return
-        why = explain(error, self.connection.bootstrap) if error is not None else None
-        self._on_commit({TopicPartition(p.topic, p.partition): p.offset for p in places}, why)
+        self._call(lambda: self._committing.soon(self._native, offsets))
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit for this member.
-
-        librdkafka hangs in it while another thread polls, so that is refused.
-        """
+        """What a transaction needs; librdkafka hangs in it while another thread polls."""
         self._require_group()
         with self._alone:
             return self._native.consumer_group_metadata()
 
     def _forget(self, gone: list[TopicPartition]) -> None:
         self._drop(gone)
-        self._fetched.release(gone)
+        # librdkafka would keep the pause until it gets the partition again, perhaps much later.
+        self.resume(place for place in gone if place in self.paused())
 
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         dropped = set(places)
         self._fetched.forget(dropped)
         self._places.forget(dropped)
+        self._halted -= dropped
 
     # ---- the end
 
     def close(self) -> None:
         """Leave the group at once. Commits nothing, unless auto_commit: then what was given out."""
-        if self._alone.closed:
+        if self._alone.refusal is not None:
             return
+        self._alone.require_outside()
+        self.stopped = True  # what polls on another thread ends now
+        with self._alone.for_the_last_time():
+            if self.auto_commit:
+                self._committing.store(self._native)
+            self._native.close()  # on_revoked is called in it and may still commit
+
+    def forked(self) -> object:
+        """Part of `forks`."""
         self.stopped = True
-        if self.auto_commit:
-            self._store()
-        self._native.close()  # on_revoked is called in it and may still commit
-        self._alone.closed = True
+        self._alone.abandon(forks.MADE_BEFORE_THE_FORK)
+        return self._native
 
     def __enter__(self) -> Consumer[K, V]:
         return self
@@ -476,11 +489,6 @@ class Consumer(Generic[K, V]):
     def _require_group(self) -> None:
         if not self.group:
             raise Misuse("Offsets are kept for a group: give the consumer group=.")
-
-    def _require_no_error(self, places: list[NativePartition]) -> None:
-        for place in places:
-            if place.error is not None:
-                raise explain(place.error, self.connection.bootstrap, topic=place.topic)
 
     def _call(self, call: Callable[[], Any], topic: str | None = None) -> Any:
         with self._alone:

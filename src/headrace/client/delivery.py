@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, Misuse
 from headrace.client.records import Sent
 
 log = logging.getLogger("headrace.client")
@@ -34,13 +34,41 @@ LONGEST_POLL_S = 0.1
 
 
 class Waiting:
-    """What all deliveries of one producer share: a lock, a condition, who waits."""
+    """What all deliveries of one producer share: a lock, a condition, who waits, who is told."""
 
     def __init__(self, explain: Callable[[KafkaError, str], ClientError]) -> None:
         self.explain = explain
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self.threads = 0
+        self._telling: set[int] = set()  # threads that run a callback right now
+        self._refusal: str | None = None  # why no end will be heard of any more
+
+    def tell(self, invoke_callbacks: Callable[[], None]) -> None:
+        me = threading.get_ident()
+        outermost = me not in self._telling  # a callback that sends may be told in between
+        self._telling.add(me)
+        try:
+            invoke_callbacks()
+        finally:
+            if outermost:
+                self._telling.discard(me)
+
+    def require_an_end(self) -> None:
+        """Raise where one would wait for ever."""
+        if self._refusal is not None:
+            raise Misuse(self._refusal)
+        if threading.get_ident() in self._telling:
+            raise Misuse(
+                "A callback of a record cannot wait for other records: it holds up the thread that "
+                "hears of them. Send without waiting in it, or wait on another thread."
+            )
+
+    def abandon(self, why: str) -> None:
+        """For a child process: the lock may be held by a thread that is not here."""
+        self._refusal = why
+        self.lock = threading.RLock()
+        self.condition = threading.Condition(self.lock)
 
 
 class Delivery(Future[Sent]):
@@ -83,7 +111,7 @@ class Delivery(Future[Sent]):
             if waiting.threads:
                 waiting.condition.notify_all()
         if "_done_callbacks" in self.__dict__:
-            self._invoke_callbacks()
+            waiting.tell(self._invoke_callbacks)
 
     def result(self, timeout: float | None = None) -> Sent:
         self._wait(timeout)
@@ -96,6 +124,8 @@ class Delivery(Future[Sent]):
     def _wait(self, timeout: float | None) -> None:
         """Until this one is done; the condition also wakes us for others."""
         waiting = self._waiting
+        if not self.done():
+            waiting.require_an_end()
         with waiting.lock:
             waiting.threads += 1
             try:

@@ -30,6 +30,10 @@ class Unreachable(ClientError):
     """No broker answers at the address we were given."""
 
 
+class LoginRefused(ClientError):
+    """A broker does not let us in, or we do not trust its certificate."""
+
+
 class NoSuchTopic(ClientError):
     """The cluster has no topic of this name."""
 
@@ -111,6 +115,9 @@ NOT_ALLOWED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
 }
 
+# What may work a little later, of the errors that librdkafka makes up itself.
+LATER = NOBODY_ANSWERS | {KafkaError._WAIT_COORD, KafkaError._QUEUE_FULL}
+
 NO_LONGER_OURS = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -130,11 +137,27 @@ def unreachable(bootstrap: str) -> Unreachable:
     )
 
 
+def silent(bootstrap: str) -> Unreachable:
+    return Unreachable(
+        f"No Kafka broker answers at {bootstrap}, though somebody listens there: see whether it is "
+        "the right port, and security.protocol what is spoken on it."
+    )
+
+
 def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> ClientError:
     """The error of librdkafka, or of the broker behind it, as one of ours."""
     said = _explained(error, bootstrap, topic)
-    said.code, said.retriable = error.name(), error.retriable()
+    said.code, said.retriable = error.name(), _retriable(error)
     return said
+
+
+def _retriable(error: KafkaError) -> bool:
+    """librdkafka says it of transactions only; of a broker's refusals Kafka's own table says it."""
+    from headrace.protocol.errors import ErrorCode
+
+    known = ErrorCode._value2member_map_.get(error.code())
+    said = isinstance(known, ErrorCode) and known.retriable
+    return said or error.retriable() or error.code() in LATER
 
 
 def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientError:
@@ -149,9 +172,22 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
         return ClientError(f"Topic {topic} exists already.")
     if code in NOT_ALLOWED:
         return ClientError(_not_allowed(error, topic))
+    if code == KafkaError._AUTHENTICATION:
+        return LoginRefused(
+            f"The broker does not let this client in: {_said(error)}. See sasl.mechanism, "
+            "sasl.username and sasl.password."
+        )
+    if code == KafkaError._SSL:
+        return LoginRefused(
+            f"TLS with the broker has failed: {_said(error)}. See ssl.ca.location, the client's "
+            "certificate, and whether this is the broker's TLS port."
+        )
+    if code == KafkaError._WAIT_COORD:
+        return Unreachable("No broker coordinates the group or transaction now; try again.")
     if code in FENCED:
         return Fenced(
-            "Another client with the same transactional.id or group.instance.id has taken over: "
+            "Another client with the same transactional.id or group.instance.id has taken over, or "
+            "a transaction was open for longer than transaction.timeout.ms: "
             "close this one, and see that each running instance has an id of its own."
         )
     if code in NO_LONGER_OURS:
@@ -176,17 +212,20 @@ def _not_allowed(error: KafkaError, topic: str | None) -> str:
     what = NOT_ALLOWED[error.code()]
     if topic and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         what = f"the topic {topic}"
-    said = (error.str() or error.name()).rstrip(".")
     return (
-        f"This user may not do that with {what}: {said} "
+        f"This user may not do that with {what}: {_said(error)} "
         "(`headrace acls add` gives rights; the audit of the node names the one that is missing)."
     )
+
+
+def _said(error: KafkaError) -> str:
+    return (error.str() or error.name()).rstrip(".")
 
 
 def explain_delivery(error: KafkaError, bootstrap: str, topic: str) -> ClientError:
     """Why a record was not written."""
     said = _delivery_explained(error, bootstrap, topic)
-    said.code, said.retriable = error.name(), error.retriable()
+    said.code, said.retriable = error.name(), _retriable(error)
     return said
 
 
@@ -214,7 +253,19 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
                 "less."
             )
     said = _explained(error, bootstrap, topic)
+    if isinstance(said, NoSuchTopic):
+        said.args = (f"{said} Create it with `headrace topics create {topic}`.",)
     return said if type(said) is not ClientError else DeliveryFailed(str(said))
+
+
+def too_large_for_us(error: KafkaError, topic: str) -> DeliveryFailed:
+    """The producer's own limit; the broker never saw the record."""
+    said = DeliveryFailed(
+        f"A record for {topic} is larger than this producer sends: raise its setting "
+        "message.max.bytes, and max.message.bytes of the topic if need be, or send less."
+    )
+    said.code = error.name()
+    return said
 
 
 def kafka_error(failure: KafkaException) -> KafkaError:

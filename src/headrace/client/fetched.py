@@ -7,37 +7,79 @@ Paused partitions are set aside, those that are gone or sought elsewhere are for
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import Consumer, KafkaError, Message
 
-from headrace.client.errors import PoisonRecord
+from headrace.client.errors import (
+    NOBODY_ANSWERS,
+    ClientError,
+    NoSuchTopic,
+    PoisonRecord,
+    explain,
+)
 from headrace.client.records import K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer
+
+RECORDS_PER_FETCH = 500
+
+# So often librdkafka hears of us while there is something left to give; a group gives up a member
+# that is silent for max.poll.interval.ms, five minutes unless set.
+SIGN_OF_LIFE_S = 0.2
 
 
 class Fetched:
     def __init__(self) -> None:
         self.ready: deque[Message] = deque()
         self._held: dict[TopicPartition, deque[Message]] = {}
+        self._asked_at = 0.0
+
+    def fetch(self, native: Consumer, timeout_s: float) -> bool:
+        """Wait for records; whether some came."""
+        first = native.poll(timeout_s)
+        self._asked_at = time.monotonic()
+        if first is None:
+            return False
+        # Kept before the next call: a rebalance inside it may take this partition away.
+        self.add([first])
+        self.add(native.consume(RECORDS_PER_FETCH, timeout=0))
+        return True
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a sign of life is due."""
+        return bool(self.ready) and time.monotonic() - self._asked_at > SIGN_OF_LIFE_S
+
+    def show_life(self, native: Consumer) -> None:
+        """Fetches one at most, so that what is kept does not grow while the program is slow."""
+        one = native.poll(0)
+        self._asked_at = time.monotonic()
+        if one is not None:
+            self.add([one])
 
     def add(self, messages: Iterable[Message]) -> None:
         if not self._held:
             self.ready.extend(messages)
             return
         for message in messages:
-            held = self._held.get(_place(message))
+            held = self._held.get(place_of(message))
             (self.ready if held is None or message.error() else held).append(message)
 
-    def forget(self, places: Collection[TopicPartition]) -> None:
-        """These partitions are gone or will be read from elsewhere; a pause goes on."""
+    def forget(self, places: Collection[TopicPartition], *, errors: bool = False) -> None:
+        """These partitions are gone or will be read from elsewhere; a pause goes on.
+
+        What was said of them between the records stays, unless that is settled too.
+        """
         for place in places:
             if place in self._held:
                 self._held[place].clear()
         if self.ready:
-            self.ready = deque(m for m in self.ready if m.error() or _place(m) not in places)
+            self.ready = deque(
+                m for m in self.ready if (m.error() and not errors) or place_of(m) not in places
+            )
 
     def hold(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
@@ -54,8 +96,21 @@ class Fetched:
         return set(self._held)
 
 
-def _place(message: Message) -> TopicPartition:
+def place_of(message: Message) -> TopicPartition:
     return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def said_between(message: Message, bootstrap: str) -> ClientError | None:
+    """What librdkafka says between records; None for things that it cures by itself."""
+    error = message.error()
+    assert error is not None
+    code = error.code()
+    if code == KafkaError._PARTITION_EOF or (code in NOBODY_ANSWERS and not error.fatal()):
+        return None
+    said = explain(error, bootstrap, topic=message.topic())
+    if isinstance(said, NoSuchTopic):
+        said.args = (f"{said} Create it, and poll again.",)
+    return said
 
 
 def deserialized(
@@ -76,7 +131,7 @@ def deserialized(
 
 def is_of(message: Message, record: Record[Any, Any]) -> bool:
     """Whether this message lies where that record does."""
-    return _place(message) == record.place and message.offset() == record.offset
+    return place_of(message) == record.place and message.offset() == record.offset
 
 
 def record_of(message: Message) -> Record[Any, Any]:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, Misuse
 from headrace.client.records import Outgoing, Sent
 
 log = logging.getLogger("headrace.client")
@@ -33,6 +33,8 @@ def intercept(
 ) -> Outgoing[Any, Any]:
     for interceptor in interceptors:
         record = interceptor.on_send(record)
+        if not isinstance(record, Outgoing):
+            raise Misuse(f"{type(interceptor).__name__}.on_send must return the record.")
     return record
 
 

@@ -71,10 +71,10 @@ def as_java(settings: Mapping[str, str]) -> dict[str, str]:
         found |= _store("truststore", "location", settings["ssl.ca.location"])
     elif "ssl.ca.pem" in settings:
         found |= _store("truststore", "certificates", settings["ssl.ca.pem"])
-    chain = _text(settings, "ssl.certificate")
+    chain = pem_text(settings, "ssl.certificate")
     if chain is not None:
         found |= _store("keystore", "certificate.chain", chain)
-        found["ssl.keystore.key"] = _text(settings, "ssl.key") or chain
+        found["ssl.keystore.key"] = pem_text(settings, "ssl.key") or chain
         if "ssl.key.password" in settings:
             found["ssl.key.password"] = settings["ssl.key.password"]
     if settings.get("ssl.endpoint.identification.algorithm") == "none":
@@ -89,7 +89,7 @@ def _store(store: str, what: str, value: str) -> dict[str, str]:
     return {f"ssl.{store}.type": "PEM", f"ssl.{store}.{what}": value}
 
 
-def _text(settings: Mapping[str, str], name: str) -> str | None:
+def pem_text(settings: Mapping[str, str], name: str) -> str | None:
     """PEM that stands in the settings or in a file that they name."""
     if f"{name}.pem" in settings:
         return settings[f"{name}.pem"]

@@ -19,6 +19,7 @@ from typing import Any, Generic, Unpack
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from headrace.client import forks
 from headrace.client.connection import (
     Connection,
     Setting,
@@ -45,10 +46,13 @@ from headrace.client.errors import (
     explain,
     explain_delivery,
     kafka_error,
+    too_large_for_us,
 )
 from headrace.client.interceptors import ProducerInterceptor, intercept, tell
+from headrace.client.no_loss import defaults_for
 from headrace.client.partitioners import Partitioner, resolved
 from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
+from headrace.client.refusals import Refusals
 from headrace.client.schedules import When, cancelling, delayed
 from headrace.client.serializers import Serializer, serialized
 from headrace.client.transactions import Transaction
@@ -56,24 +60,8 @@ from headrace.client.transactions import Transaction
 ANY_PARTITION = -1
 PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 NOW = 0  # librdkafka's word for "the producer's clock"
-
-# Kafka's recipe against loss, and the Java client's own sizes.
-NO_LOSS: dict[str, Setting] = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "retries": 2147483647,
-    "linger.ms": 5,
-    "batch.size": 16384,
-    "queue.buffering.max.kbytes": 32768,
-}
-DELIVERY_TIMEOUT_MS = 120_000
-
-# When no broker answers, librdkafka (from 2.10 on) drops those it knows and bootstraps anew, but a
-# transactional producer may go on waiting for a dropped one: send_offsets_to_transaction then hangs
-# beyond its time-out. Seen with 2.16.0, on Apache Kafka too; librdkafka's issues 5511 and 5456.
-# So the known ones are tried again. The price: after a move of the whole cluster to other addresses
-# the producer must be made anew.
-NO_REBOOTSTRAP = "none"
+# What librdkafka's `produce` raises of a record that it does not take, but for a full buffer.
+REFUSED = (KafkaException, TypeError, ValueError, OverflowError)
 
 # A partitioner in Python learns of new partitions this late, like librdkafka's metadata.max.age.ms.
 PARTITION_COUNT_AGE_S = 300.0
@@ -114,14 +102,17 @@ class Producer(Generic[SentKey, SentValue]):
         chosen["partitioner"] = native
         self._fatal: KafkaError | None = None  # what it was: later errors only say that it was one
         conf = program_settings(self.connection, chosen)
+        self._refusals = Refusals(conf)
         self._producer = made(lambda: confluent_kafka.Producer(conf))
-        self._produce = self._producer.produce
+        self._produce: Callable[..., None] = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
         self._poller = DeliveryPoller(self._poll)
         self.companions = KnownCompanions(self.connection)
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._transactions_ready = False
-        self._closed = False
+        self._last_transaction: Transaction | None = None
+        self._refusal: str | None = None  # why no call is served any more
+        forks.watch(self)
 
     # ---- sending
 
@@ -255,13 +246,14 @@ class Producer(Generic[SentKey, SentValue]):
         when = NOW if timestamp_ms is None else timestamp_ms
         poller = self._poller
         if not poller.sends:
-            self._first_send()
+            self._require_open()
+            poller.begin()
         poller.sends += 1
         try:
             self._produce(topic, value, key, place, ended, None, when, headers)
         except BufferError:
             self.take_when_there_is_room((topic, value, key, place, ended, None, when, headers))
-        except (KafkaException, TypeError) as failure:
+        except REFUSED as failure:
             raise self._refused(failure, topic, value, key) from failure
         if not poller.sends & POLL_MASK:
             self._poll(0)
@@ -275,20 +267,16 @@ class Producer(Generic[SentKey, SentValue]):
             except BufferError as full:
                 if time.monotonic() > deadline:
                     raise self.buffer_full() from full
-            except (KafkaException, TypeError) as failure:
+            except REFUSED as failure:
                 raise self._refused(failure, record[0], record[1], record[2]) from failure
 
     def buffer_full(self) -> BufferFull:
         return BufferFull(
             f"The local buffer was full for {self.max_block_s:g} seconds: the cluster at "
             f"{self.connection.bootstrap} takes records more slowly than they are sent, or not at "
-            "all. Send less, or raise queue.buffering.max.kbytes."
+            "all. Send less, or raise queue.buffering.max.kbytes and queue.buffering.max.messages."
+            + self._login_refused()
         )
-
-    def _first_send(self) -> None:
-        if self._closed:
-            raise Misuse("This producer is closed; make a new one.")
-        self._poller.begin()
 
     def _refused(self, failure: Exception, topic: str, value: Any, key: Any) -> ClientError:
         if isinstance(failure, KafkaException):
@@ -297,6 +285,8 @@ class Producer(Generic[SentKey, SentValue]):
                 return self._failed_for_good(error, topic)
             if error.code() == KafkaError._STATE and self.transactional_id:
                 return Misuse("Send inside `with producer.transaction():`, this one is for those.")
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                return too_large_for_us(error, topic)
             return explain_delivery(error, self.connection.bootstrap, topic)
         serialized("key", key, None, topic)  # they say it better, if it is one of them
         serialized("value", value, None, topic)
@@ -355,7 +345,15 @@ class Producer(Generic[SentKey, SentValue]):
             self._fatal is not None and error.code() in PURGED
         ):
             return self._failed_for_good(error, topic)
-        return explain_delivery(error, self.connection.bootstrap, topic)
+        said = explain_delivery(error, self.connection.bootstrap, topic)
+        if error.code() == KafkaError._MSG_TIMED_OUT:
+            said.args = (f"{said}{self._login_refused()}",)
+        return said
+
+    def _login_refused(self) -> str:
+        """One more sentence, if that is what keeps records here."""
+        refused = self._refusals.recent
+        return "" if refused is None else f" {explain(refused, self.connection.bootstrap)}"
 
     def knows_partitions_of(self, topic: str) -> bool:
         """Whether sending to this topic asks the cluster nothing first."""
@@ -379,33 +377,41 @@ class Producer(Generic[SentKey, SentValue]):
         It aborts on an exception. With a consumer, its position is committed in the transaction;
         after an abort it goes back to where the last transaction left it.
         """
+        self._require_open()
         if not self.transactional_id:
             raise Misuse("Give the producer a transactional_id to use transactions.")
         if not self._transactions_ready:
             self.prepare_transactions()
-        return Transaction(self._producer, self.connection, consumer)
+        if self._last_transaction is not None and self._last_transaction.must_abort:
+            self._last_transaction.abort()
+        self._last_transaction = Transaction(self._producer, self.connection, consumer)
+        return self._last_transaction
 
     def prepare_transactions(self) -> None:
         """Fence older producers of the same transactional id, end what they left open.
 
         The first transaction does it; call it earlier to take over at once.
         """
+        self._require_open()
         self._poller.begin()
         try:
             self._producer.init_transactions(self.connection.timeout_s * 3)
         except KafkaException as failure:
-            raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+            why = self._refusals.recent or kafka_error(failure)
+            raise explain(why, self.connection.bootstrap) from failure
         self._transactions_ready = True
 
     # ---- the end
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the end of every record is known, at most the delivery timeout."""
+        """Wait until the end of every record is known, the delivery timeout at most."""
+        self._require_open()
+        self._waiting.require_an_end()
         left = self._flush(timeout_s)
         if left:
             raise ClientError(
-                f"{left} records were not acknowledged within {timeout_s:g} seconds; "
-                "they are still being sent."
+                f"{left} records are not acknowledged yet, and are still being sent: wait longer, "
+                f"or see whether {self.connection.bootstrap} answers."
             )
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -413,16 +419,35 @@ class Producer(Generic[SentKey, SentValue]):
 
         What is left after `timeout_s` is dropped, and its futures say so.
         """
-        if self._closed:
+        if self._refusal is not None:
             return
-        self._closed = True
+        self._waiting.require_an_end()
+        self._refuse_from_now_on("This producer is closed; make a new one.")
         try:
             if self._flush(timeout_s):
                 self._producer.purge()
                 self._flush(1)
         finally:
             self._poller.end()
-            self._poller.sends = 0  # the next send asks, and hears that it is closed
+        if len(self._producer):  # another thread was in the middle of a send
+            self._flush(timeout_s)
+
+    def _require_open(self) -> None:
+        if self._refusal is not None:
+            raise Misuse(self._refusal)
+
+    def _refuse_from_now_on(self, why: str) -> None:
+        self._refusal = why
+        self._produce = self._not_any_more  # a send asks nothing, so it costs nothing
+
+    def _not_any_more(self, *record: object) -> None:
+        self._require_open()
+
+    def forked(self) -> object:
+        """Part of `forks`."""
+        self._refuse_from_now_on(forks.MADE_BEFORE_THE_FORK)
+        self._waiting.abandon(forks.MADE_BEFORE_THE_FORK)
+        return self._producer
 
     def __len__(self) -> int:
         """Records whose end is not known yet."""
@@ -441,39 +466,3 @@ class Producer(Generic[SentKey, SentValue]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def defaults_for(
-    given: Mapping[str, Setting], transactional_id: str | None = None
-) -> dict[str, Setting]:
-    """The no-loss settings, less those that contradict what was given: what is given wins."""
-    chosen = dict(NO_LOSS)
-    if transactional_id:
-        chosen["transactional.id"] = transactional_id  # it bounds the delivery timeout by its own
-        chosen["metadata.recovery.strategy"] = NO_REBOOTSTRAP
-    elif "message.timeout.ms" not in given:
-        chosen["delivery.timeout.ms"] = DELIVERY_TIMEOUT_MS
-    if _contradicts_idempotence(given):
-        chosen["enable.idempotence"] = False
-        del chosen["acks"], chosen["retries"]
-        if not {"acks", "request.required.acks"} & given.keys():
-            chosen["acks"] = "all"
-    for name, alias in ALIASES.items():
-        if alias in given:
-            chosen.pop(name, None)
-    return chosen
-
-
-# Old names of librdkafka: two names for one setting would make the last one win, whichever it is.
-ALIASES = {
-    "acks": "request.required.acks",
-    "linger.ms": "queue.buffering.max.ms",
-    "retries": "message.send.max.retries",
-}
-
-
-def _contradicts_idempotence(given: Mapping[str, Setting]) -> bool:
-    acks = str(given.get("acks", given.get("request.required.acks", "all")))
-    retries = str(given.get("retries", given.get("message.send.max.retries", 1)))
-    in_flight = given.get("max.in.flight", given.get("max.in.flight.requests.per.connection", 5))
-    return acks not in ("all", "-1") or retries == "0" or int(str(in_flight)) > 5

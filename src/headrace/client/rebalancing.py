@@ -1,7 +1,7 @@
 """What a group gives to a consumer and takes away, told to the program.
 
-librdkafka calls in here inside a poll. Offsets that the program seeks to in `on_assigned` are
-handed over with the assignment itself: a partition cannot be sought before it is assigned.
+librdkafka calls in here inside a poll. What the program seeks or pauses in `on_assigned` is handed
+over with the assignment itself: a partition can be neither sought nor paused before it is assigned.
 """
 
 from __future__ import annotations
@@ -31,27 +31,58 @@ class Rebalancing:
         self._on_lost = on_lost or on_revoked  # as in Java
         self._forget = forget
         self._cooperative = cooperative
-        self._seeks: dict[TopicPartition, int] | None = None  # while partitions are assigned
+        # While `on_assigned` runs: what is being assigned, where it begins, what begins paused.
+        self.coming: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
 
     def took_seek(self, place: TopicPartition, offset: int) -> bool:
         """Whether this partition is being assigned right now, and will begin at this offset."""
-        if self._seeks is None or place not in self._seeks:
+        if place not in self.coming:
             return False
-        self._seeks[place] = offset
+        self.coming[place] = offset
         return True
+
+    def took_pause(self, place: TopicPartition) -> bool:
+        """Whether this partition is being assigned right now, and will begin paused."""
+        if place not in self.coming:
+            return False
+        self._paused.add(place)
+        return True
+
+    def took_resume(self, place: TopicPartition) -> bool:
+        self._paused.discard(place)
+        return place in self.coming
 
     def assigned(self, native: Consumer, places: list[NativePartition]) -> None:
         if self._on_assigned is None:
             return
         given = _ours(places)
-        seeks = self._seeks = dict.fromkeys(given, OFFSET_INVALID)
+        self.coming = starts = dict.fromkeys(given, OFFSET_INVALID)
+        paused: set[TopicPartition] = set()
+        self._paused = paused
         try:
             self._on_assigned(given)
+        except BaseException:
+            self._forget(given)  # librdkafka assigns them as if nothing had been said
+            raise
         finally:
-            self._seeks = None
-        if any(offset != OFFSET_INVALID for offset in seeks.values()):
-            start = [NativePartition(*place, offset) for place, offset in seeks.items()]
+            self.coming = {}
+        if paused or any(offset != OFFSET_INVALID for offset in starts.values()):
+            start = [NativePartition(*place, offset) for place, offset in starts.items()]
             (native.incremental_assign if self._cooperative else native.assign)(start)
+            if paused:
+                native.pause([NativePartition(*place) for place in paused])
+
+    def begin_at(self, native: Consumer, place: TopicPartition, offset: int) -> None:
+        """Assign a partition anew that librdkafka has stopped: such a one cannot be sought."""
+        start = NativePartition(*place, offset)
+        if self._cooperative:
+            native.incremental_unassign([NativePartition(*place)])
+            native.incremental_assign([start])
+            return
+        where_they_are = native.position(native.assignment())
+        others = [p for p in where_they_are if (p.topic, p.partition) != place]
+        native.assign([*others, start])
 
     def revoked(self, native: Consumer, places: list[NativePartition]) -> None:
         self._gone(places, self._on_revoked)

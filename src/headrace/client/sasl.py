@@ -1,8 +1,8 @@
-"""The client's side of a login: PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677), without the network.
+"""The client's side of a login: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677), OAUTHBEARER (RFC 7628).
 
-`exchange` is a conversation: `next` gives the first words, `send` takes the broker's and gives the
-next, None ends it. The broker must prove that it knows the password too, else `ClientError`.
-Not done: Kerberos, OAUTHBEARER (librdkafka has them), names that need SASLprep.
+Without the network. `exchange` is a conversation: `next` gives the first words, `send` takes the
+broker's and gives the next, None ends it. With SCRAM the broker must prove that it knows the
+password too, else `LoginRefused`. Not done: Kerberos (librdkafka has it), names that need SASLprep.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, LoginRefused
 
 Exchange = Generator[bytes | None, bytes, None]
 
@@ -25,19 +25,37 @@ MOST_ITERATIONS = 1_000_000
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
-def exchange(mechanism: str, username: str, password: str) -> Exchange:
+def exchange(
+    mechanism: str,
+    username: str,
+    password: str,
+    bearer: Callable[[], tuple[str, Mapping[str, str]]],
+) -> Exchange:
+    """`bearer` gives a token and its extensions, when it comes to that."""
     if mechanism == "PLAIN":
         return _plain(username, password)
     if mechanism in _HASHES:
         return scram(_HASHES[mechanism], username, password, secrets.token_urlsafe(24))
+    if mechanism == "OAUTHBEARER":
+        return _bearer(*bearer())
     raise ClientError(
-        f"This call cannot be made with SASL {mechanism}; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 "
-        "can."
+        f"This call cannot be made with SASL {mechanism}; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
+        "OAUTHBEARER can."
     )
 
 
 def _plain(username: str, password: str) -> Exchange:
     yield f"\0{username}\0{password}".encode()
+    yield None
+
+
+def _bearer(token: str, extensions: Mapping[str, str]) -> Exchange:
+    said = "".join(f"{name}={value}\x01" for name, value in extensions.items())
+    refusal = yield f"n,,\x01auth=Bearer {token}\x01{said}\x01".encode()
+    if refusal:
+        yield b"\x01"  # the broker has said why, and ends it when it hears that we have read it
+        words = refusal.decode("utf-8", "replace")
+        raise LoginRefused(f"The broker does not take the token: {words}.")
     yield None
 
 
@@ -60,7 +78,7 @@ def scram(hash_name: str, username: str, password: str, nonce: str) -> Exchange:
     final = _fields((yield f"{bare},p={base64.b64encode(proof).decode()}".encode()).decode())
     expected = base64.b64encode(mac(mac(salted, b"Server Key"), signed)).decode()
     if not hmac.compare_digest(final.get("v", ""), expected):
-        raise ClientError(
+        raise LoginRefused(
             "The broker could not prove that it knows the password; is it the right one?"
         )
     yield None

@@ -104,8 +104,12 @@ class Topics:
         self.connection = connection
         self._admin = connection.admin()
         self.cluster = reach(self._admin, connection)
+        self._is_fresh = True  # what we know of the cluster was not used yet
 
     def all(self) -> list[TopicSummary]:
+        if not self._is_fresh:
+            self.cluster = reach(self._admin, self.connection)
+        self._is_fresh = False
         return [
             TopicSummary(
                 name,
@@ -212,11 +216,13 @@ class Topics:
             replication_factor=replication,
             config=dict(settings or {}),
         )
+        self._is_fresh = False
         asked = self._admin.create_topics([new], request_timeout=self.connection.timeout_s)
         self._answer(asked[name], name)
 
     def grow(self, name: str, *, partitions: int) -> None:
         """Give a topic more partitions; Kafka never takes any away."""
+        self._is_fresh = False
         asked = self._admin.create_partitions(
             [NewPartitions(name, partitions)], request_timeout=self.connection.timeout_s
         )
@@ -234,6 +240,7 @@ class Topics:
         self._answer(asked[resource], name)
 
     def delete(self, name: str) -> None:
+        self._is_fresh = False
         asked = self._admin.delete_topics([name], request_timeout=self.connection.timeout_s)
         self._answer(asked[name], name)
 

@@ -1,8 +1,10 @@
 """One transaction of a producer: commit at the end of the `with` block, abort on an exception.
 
-The transaction's own rules are the broker's; here they become three outcomes. Committed: all of it
+The transaction's own rules are the broker's; here they become four outcomes. Committed: all of it
 is visible to read_committed readers at once. `TransactionAborted`, or the block's own exception:
-nothing of it is. `Fenced`: a newer producer of the same transactional id took over; stop.
+nothing of it is, and its consumers go back before they give another record. `Fenced`: a newer
+producer of the same transactional id took over, or the cluster gave up waiting; stop.
+`Unreachable` out of a commit: nobody has said which of the first two it is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from confluent_kafka import TopicPartition as NativePartition
 
 from headrace.client.connection import Connection
 from headrace.client.consumer import Consumer
-from headrace.client.errors import ClientError, Fenced, TransactionAborted, explain, kafka_error
+from headrace.client.errors import (
+    ClientError,
+    Fenced,
+    Misuse,
+    TransactionAborted,
+    Unreachable,
+    explain,
+    kafka_error,
+)
 
 log = logging.getLogger("headrace.client")
 
@@ -38,15 +48,28 @@ class Transaction:
         self._producer = producer
         self._connection = connection
         self._consumer = consumer
-        self._sent_offsets_of: list[Consumer[Any, Any]] = []
+        self._consumers: list[Consumer[Any, Any]] = []
+        self.must_abort = False  # it was tried, and the cluster could not be asked
+        if consumer is not None:
+            self._admit(consumer)
+
+    def _admit(self, consumer: Consumer[Any, Any]) -> None:
+        if consumer.auto_commit:
+            raise Misuse(
+                "A consumer whose offsets are part of a transaction must not commit them by "
+                "itself: leave auto_commit=True away."
+            )
+        if not consumer.group:
+            raise Misuse("Offsets are kept for a group: give the consumer group=.")
+        if consumer not in self._consumers:
+            self._consumers.append(consumer)
 
     def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
         """Commit how far `consumer` has come as a part of this transaction.
 
         For one consumer, `producer.transaction(consumer=...)` does it at the end by itself.
         """
-        if consumer not in self._sent_offsets_of:
-            self._sent_offsets_of.append(consumer)
+        self._admit(consumer)
         offsets = [NativePartition(*place, at) for place, at in consumer.positions().items()]
         if not offsets:
             return
@@ -61,19 +84,40 @@ class Transaction:
         try:
             if self._consumer is not None:
                 self.send_offsets(self._consumer)
+        except BaseException:
+            self._abort_at_last()
+            raise
+        try:
             self._tried(lambda: self._producer.commit_transaction(PATIENCE_S))
         except TransactionAborted:
-            self.abort()
+            self._abort_at_last()
+            raise
+        except Unreachable as silence:
+            silence.args = (
+                f"{silence} Whether the transaction is committed, nobody has said: close this "
+                "producer and make it anew with the same transactional_id, which settles it, and "
+                "read on from what the group has committed then.",
+            )
             raise
 
     def abort(self) -> None:
         """Called when the block raises; consumers go back to what is committed."""
+        for consumer in self._consumers:  # whatever becomes of it, what was read is read again
+            consumer.must_rewind = True
         try:
             self._tried(lambda: self._producer.abort_transaction(PATIENCE_S))
-        finally:  # whatever became of it, what was read must be read again
-            consumers = [self._consumer] if self._consumer is not None else []
-            for consumer in {id(c): c for c in (*consumers, *self._sent_offsets_of)}.values():
-                consumer.rewind()
+        except ClientError as failure:
+            self.must_abort = failure.retriable
+            raise
+        self.must_abort = False
+
+    def _abort_at_last(self) -> None:
+        """Where another exception is the one to raise."""
+        try:
+            self.abort()
+        except ClientError:
+            if self.must_abort:
+                log.exception("a transaction could not be aborted; the next one tries again")
 
     def _tried(self, call: Callable[[], Any]) -> None:
         """Do it, again while the cluster says "later"; an error says what became of the whole."""
@@ -89,7 +133,9 @@ class Transaction:
 
     def _explained(self, error: KafkaError) -> ClientError:
         said = explain(error, self._connection.bootstrap)
-        if isinstance(said, Fenced) or not error.txn_requires_abort():
+        if error.fatal() and not isinstance(said, Fenced):
+            said.args = (f"{said} Close this producer and make it anew: that ends what is open.",)
+        if error.fatal() or not error.txn_requires_abort():
             return said
         aborted = TransactionAborted(f"The transaction is aborted and may be tried anew. {said}")
         aborted.code, aborted.retriable = said.code, True
@@ -107,8 +153,5 @@ class Transaction:
     ) -> None:
         if error is None:
             self.commit()
-            return
-        try:
-            self.abort()
-        except ClientError:  # the block's own exception is the one to raise
-            log.exception("a transaction could not be aborted; the broker will end it in time")
+        else:
+            self._abort_at_last()

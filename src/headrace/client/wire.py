@@ -1,8 +1,8 @@
 """Kafka requests spoken with our own codecs, for the admin calls that librdkafka lacks.
 
 One connection, one request at a time, in the newest version that both sides know. Plain and TLS
-listeners, SASL PLAIN and SCRAM (`sasl.py`). Not done: other mechanisms, retries, looking for the
-right broker (callers name its address).
+listeners (`tls.py`), SASL PLAIN, SCRAM and OAUTHBEARER (`sasl.py`). Not done: other mechanisms,
+retries, looking for the right broker (callers name its address).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError, sentence
+from headrace.client.errors import ClientError, LoginRefused, sentence
 from headrace.client.sasl import exchange
+from headrace.client.tls import tls_context
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -38,7 +39,7 @@ class Wire:
         self._correlation_id = 0
         self._versions: dict[int, range] | None = None
         if "sasl" in connection.settings.get("security.protocol", "").lower():
-            self._log_in(connection.settings)
+            self._log_in(connection)
 
     def __enter__(self) -> Wire:
         return self
@@ -69,10 +70,14 @@ class Wire:
             raise ClientError(f"This cluster does not know {messages.NAME}.")
         return common
 
-    def _log_in(self, settings: dict[str, str]) -> None:
+    def _log_in(self, connection: Connection) -> None:
+        settings = connection.settings
         mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "GSSAPI")
         login = exchange(
-            mechanism, settings.get("sasl.username", ""), settings.get("sasl.password", "")
+            mechanism,
+            settings.get("sasl.username", ""),
+            settings.get("sasl.password", ""),
+            lambda: _token(connection),
         )
         offer = self.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest(mechanism))
         if offer.error_code != ErrorCode.NONE:
@@ -83,7 +88,12 @@ class Wire:
         while ours is not None:
             request = sasl_authenticate.SaslAuthenticateRequest(ours)
             answer = self.ask(sasl_authenticate, request)
-            require_no_error(answer.error_code, answer.error_message)
+            if answer.error_code != ErrorCode.NONE:
+                said = (answer.error_message or "it does not say why").rstrip(".")
+                raise LoginRefused(
+                    f"The broker does not let this client in: {said}. See sasl.mechanism, "
+                    "sasl.username and sasl.password."
+                )
             ours = login.send(bytes(answer.auth_bytes))
 
     def _ask_for_versions(self) -> dict[int, range]:
@@ -122,6 +132,12 @@ class Wire:
         return received
 
 
+def _token(connection: Connection) -> tuple[str, dict[str, str]]:
+    from headrace.client.bearer import bearer_token  # it loads an HTTP client, which few need
+
+    return bearer_token(connection)
+
+
 def require_no_error(code: int, message: str | None = None) -> None:
     """Raise what the broker says in an answer, if it is a refusal."""
     if code == ErrorCode.NONE:
@@ -141,26 +157,17 @@ def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
     protocol = connection.settings.get("security.protocol", "plaintext").lower()
     if protocol not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
         raise ClientError(f"{protocol} is no security.protocol that we know.")
+    context = None if "plaintext" in protocol else tls_context(connection.settings)
+    where = f"{address[0]}:{address[1]}"
     try:
         plain = socket.create_connection(address, timeout=connection.timeout_s)
-        if "plaintext" in protocol:
+        if context is None:
             return plain
-        return _tls(connection.settings).wrap_socket(plain, server_hostname=address[0])
-    except OSError as failure:
-        raise ClientError(
-            f"No broker answers at {address[0]}:{address[1]}: {failure}."
+        return context.wrap_socket(plain, server_hostname=address[0])
+    except ssl.SSLError as failure:
+        raise LoginRefused(
+            f"TLS with {where} has failed: {failure}. See ssl.ca.location, the client's "
+            "certificate, and whether this is the broker's TLS port."
         ) from failure
-
-
-def _tls(settings: dict[str, str]) -> ssl.SSLContext:
-    """librdkafka's names for keys and certificates, as far as Python's ssl has the same."""
-    context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
-    if settings.get("ssl.endpoint.identification.algorithm", "https") == "none":
-        context.check_hostname = False
-    if settings.get("enable.ssl.certificate.verification", "true") == "false":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate := settings.get("ssl.certificate.location"):
-        key, password = settings.get("ssl.key.location"), settings.get("ssl.key.password")
-        context.load_cert_chain(certificate, key, password)
-    return context
+    except OSError as failure:
+        raise ClientError(f"No broker answers at {where}: {failure}.") from failure

@@ -15,6 +15,7 @@ from headrace.client import (
     BufferFull,
     ClientError,
     DeliveryFailed,
+    Misuse,
     Outgoing,
     PoisonRecord,
     ProducerInterceptor,
@@ -32,7 +33,8 @@ from headrace.testing import Broker
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         topics = Topics(Connection({"bootstrap.servers": running.bootstrap}))
-        for name in ("async", "async-poison", "async-group", "async-turns"):
+        names = ("async", "async-batch", "async-group", "async-nervous", "async-poison")
+        for name in (*names, "async-turns"):
             topics.create(name, partitions=2 if name == "async-turns" else 1)
         yield running
 
@@ -172,3 +174,97 @@ def test_a_full_buffer_lets_others_run_and_then_says_so() -> None:
         return turns
 
     assert asyncio.run(story()) > 10
+
+
+def test_a_cancelled_batch_loses_no_record(broker: Broker) -> None:
+    place = TopicPartition("async-batch", 0)
+
+    async def story() -> None:
+        async with (
+            AsyncProducer(broker.bootstrap) as producer,
+            AsyncConsumer(broker.bootstrap) as consumer,
+        ):
+            await consumer.assign({place: 0})
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.batch(timeout_s=60), 0.05)
+            assert await producer.send_and_wait("async-batch", b"after")
+            records = await consumer.batch(timeout_s=20)
+            assert [record.value for record in records] == [b"after"]
+            assert consumer.position(place) == 1
+
+    asyncio.run(story())
+
+
+def test_polls_that_are_cancelled_again_and_again_give_each_record_once(broker: Broker) -> None:
+    async def story() -> list[int]:
+        async with AsyncProducer(broker.bootstrap) as producer:
+            for number in range(300):
+                await producer.send_one_way("async-nervous", str(number))
+        offsets: list[int] = []
+        async with AsyncConsumer(broker.bootstrap) as consumer:
+            await consumer.assign([TopicPartition("async-nervous", 0)])
+            turn = 0
+            while len(offsets) < 300:
+                turn += 1
+                call = consumer.batch(7, 5) if turn % 2 else consumer.poll(5)
+                task = asyncio.create_task(call)
+                for _ in range(turn % 5):
+                    await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    found = await task
+                except asyncio.CancelledError:
+                    await asyncio.sleep(0.001)
+                    continue
+                batch = found if isinstance(found, list) else [found]
+                offsets += [record.offset for record in batch if record is not None]
+        return offsets
+
+    assert asyncio.run(story()) == list(range(300))
+
+
+def test_a_closed_consumer_says_so_and_closes_only_once(broker: Broker) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker.bootstrap) as consumer:
+            await consumer.assign([TopicPartition("async", 0)])
+            await consumer.close()
+            await consumer.close()
+            for call in (consumer.poll(60), consumer.seek(TopicPartition("async", 0), 0)):
+                with pytest.raises(Misuse, match="closed"):
+                    await call
+
+    asyncio.run(story())
+
+
+def test_a_closed_producer_says_so(broker: Broker) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap) as producer:
+            await producer.send_and_wait("async", b"x")
+            await producer.close()
+            with pytest.raises(Misuse, match="closed"):
+                await producer.send("async", b"x")
+
+    asyncio.run(story())
+
+
+def test_others_get_a_turn_while_a_task_sends_and_sends(broker: Broker) -> None:
+    async def story() -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with AsyncProducer(broker.bootstrap) as producer:
+            counting = asyncio.create_task(count())
+            await asyncio.sleep(0)
+            before = turns
+            for _ in range(2000):
+                await producer.send_one_way("async", b"x")
+            during = turns - before
+            counting.cancel()
+        return during
+
+    assert asyncio.run(story()) >= 15

@@ -158,8 +158,9 @@ def test_a_closed_consumer_says_so(broker: Broker) -> None:
     consumer: Consumer = Consumer(broker.bootstrap)
     consumer.close()
     consumer.close()
-    with pytest.raises(Misuse, match="closed"):
-        consumer.assign([ONE])
+    for call in (lambda: consumer.assign([ONE]), consumer.poll, consumer.batch):
+        with pytest.raises(Misuse, match="closed"):
+            call()
 
 
 # ---- places

@@ -16,6 +16,7 @@ from headrace.client import (
     Consumer,
     DeliveryFailed,
     Misuse,
+    NoSuchTopic,
     Outgoing,
     Producer,
     ProducerInterceptor,
@@ -26,7 +27,7 @@ from headrace.client import (
     to_text,
 )
 from headrace.client.connection import Connection
-from headrace.client.producer import defaults_for
+from headrace.client.no_loss import defaults_for
 from headrace.client.topics import Topics
 from headrace.testing import Broker
 
@@ -288,3 +289,97 @@ def closed_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def test_a_record_too_large_for_the_producer_itself_names_its_own_limit(broker: Broker) -> None:
+    with Producer(broker.bootstrap) as producer:
+        with pytest.raises(DeliveryFailed, match=r"its setting message\.max\.bytes") as caught:
+            producer.send("one", b"x" * 1_040_000)
+        assert caught.value.code == "MSG_SIZE_TOO_LARGE"
+        assert producer.send_sync("one", b"x").offset >= 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"partition": 1 << 40}, {"headers": {"n": 5}}, {"key": "\ud800"}]
+)
+def test_what_cannot_be_sent_is_one_sentence(broker: Broker, wrong: dict[str, Any]) -> None:
+    with (
+        Producer(broker.bootstrap) as producer,
+        pytest.raises(Misuse, match="This cannot be sent"),
+    ):
+        producer.send("one", b"x", **wrong)
+
+
+def test_a_topic_that_is_not_there_says_how_to_make_it() -> None:
+    with Broker(settings={"auto.create.topics.enable": "false"}) as strict:
+        settings = {"topic.metadata.propagation.max.ms": 200}
+        with (
+            Producer(strict.bootstrap, settings=settings) as producer,
+            pytest.raises(NoSuchTopic, match="`headrace topics create missing`"),
+        ):
+            producer.send_sync("missing", b"x")
+
+
+def test_a_callback_that_waits_for_another_record_is_told_so(broker: Broker) -> None:
+    heard: list[Exception] = []
+
+    with Producer(broker.bootstrap) as producer:
+
+        def waits(sent: Sent | None, error: ClientError | None) -> None:
+            for call in (lambda: producer.send_sync("one", b"inner"), producer.flush):
+                try:
+                    call()
+                except Misuse as misuse:
+                    heard.append(misuse)
+
+        producer.send("one", b"outer", callback=waits).result(10)
+        while len(heard) < 2:
+            producer.send_sync("one", b"more")
+    assert all("callback" in str(misuse) for misuse in heard)
+
+
+def test_all_that_was_taken_is_settled_when_close_returns(broker: Broker) -> None:
+    """While another thread sends and sends; it hears that the producer is closed."""
+    for _ in range(5):
+        producer: Producer = Producer(broker.bootstrap)
+        futures: list[Any] = []
+        refused: list[Misuse] = []
+        began = threading.Event()
+
+        def send(
+            producer: Producer = producer,
+            futures: list[Any] = futures,
+            refused: list[Misuse] = refused,
+            began: threading.Event = began,
+        ) -> None:
+            try:
+                while True:
+                    futures.append(producer.send("one", b"x"))
+                    began.set()
+            except Misuse as misuse:
+                refused.append(misuse)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert began.wait(10)
+        producer.close()
+        sender.join(20)
+        assert len(refused) == 1
+        assert all(future.done() for future in futures)
+
+
+def test_an_interceptor_that_forgets_the_record_is_named(broker: Broker) -> None:
+    class Forgets(ProducerInterceptor):
+        def on_send(self, record: Outgoing[Any, Any]) -> Outgoing[Any, Any]:
+            return None  # type: ignore[return-value]
+
+    with (
+        Producer(broker.bootstrap, interceptors=[Forgets()]) as producer,
+        pytest.raises(Misuse, match="Forgets.on_send must return the record"),
+    ):
+        producer.send("one", b"x")
+
+
+def test_a_number_that_is_none_is_refused_by_librdkafka_in_a_sentence() -> None:
+    with pytest.raises(ClientError, match="setting is wrong"):
+        Producer("localhost:1", settings={"max.in.flight": "many"})

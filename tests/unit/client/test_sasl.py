@@ -53,8 +53,24 @@ def test_a_senseless_challenge_is_refused(challenge: bytes) -> None:
 
 def test_names_are_escaped_and_plain_is_plain() -> None:
     assert next(scram("sha512", "a=b,c", "x", "n")) == b"n,,n=a=3Db=2Cc,r=n"
-    login = exchange("PLAIN", "user", "pencil")
+    login = exchange("PLAIN", "user", "pencil", no_token)
     assert next(login) == b"\0user\0pencil"
     assert login.send(b"") is None
     with pytest.raises(ClientError, match="cannot be made with SASL GSSAPI"):
-        exchange("GSSAPI", "", "")
+        exchange("GSSAPI", "", "", no_token)
+
+
+def no_token() -> tuple[str, dict[str, str]]:
+    raise AssertionError("this login needs none")
+
+
+def test_a_token_is_shown_and_a_refusal_is_read_to_its_end() -> None:
+    """RFC 7628, section 3: the broker explains in JSON, and ends it when that was read."""
+    login = exchange("OAUTHBEARER", "", "", lambda: ("abc", {"tenant": "7"}))
+    assert next(login) == b"n,,\x01auth=Bearer abc\x01tenant=7\x01\x01"
+    assert login.send(b"") is None
+    login = exchange("OAUTHBEARER", "", "", lambda: ("abc", {}))
+    assert next(login) == b"n,,\x01auth=Bearer abc\x01\x01"
+    assert login.send(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(ClientError, match="does not take the token: .*invalid_token"):
+        login.send(b"")

@@ -1,0 +1,43 @@
+"""What a fork does to clients: the child gets a copy without librdkafka's threads.
+
+Such a copy takes records that nobody sends, and waits for ever when it is closed or collected. So
+in the child every client made before the fork is given up: its calls raise `Misuse`, closing it
+does nothing, and its part in librdkafka is never freed. The parent's clients go on as before.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+MADE_BEFORE_THE_FORK = (
+    "This client was made before the process forked, and works only in the parent: make a new one "
+    "in each process."
+)
+
+
+class Forked(Protocol):
+    def forked(self) -> object:
+        """We are in the child: refuse every call; gives librdkafka's object, to be kept."""
+
+
+_clients: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def watch(client: Forked) -> None:
+    """Tell `client` when it finds itself in a child process."""
+    _clients.add(client)
+
+
+def _in_child() -> None:
+    import ctypes  # only here: it is slow to load
+
+    for client in list(_clients):
+        # One reference that nobody gives back: freeing it would wait for threads that are not here.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client.forked()))
+    _clients.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_in_child)
