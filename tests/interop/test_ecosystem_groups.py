@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.brokers import Node
@@ -60,12 +60,19 @@ def fill(broker: Node, topic: str, counts: tuple[int, ...] = COUNTS) -> None:
     for partition, count in enumerate(counts):
         for n in range(count):
             producer.produce(topic, b"%d" % n, partition=partition, timestamp=BEGAN_MS + n * 1_000)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def commit(broker: Node, group: str, places: list[TopicPartition]) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    consumer.commit(offsets=places, asynchronous=False)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+            break
+        except KafkaException as not_yet:  # the first group of an Apache broker
+            assert not_yet.args[0].code() == KafkaError.NOT_COORDINATOR, not_yet
+            assert time.monotonic() < deadline
     consumer.close()
 
 

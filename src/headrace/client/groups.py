@@ -8,6 +8,7 @@ refuses while the group has members. librdkafka does the asking; only states tha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -33,12 +34,26 @@ Place = tuple[str, int]  # topic, partition
 IDLE, DEAD = ("Empty", "Dead"), "Dead"
 UNKNOWN = "Unknown"
 
+# A coordinator that was just made or has just moved; it is asked again after a moment.
+NOT_YET = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+PAUSE_S = 0.05
+
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class NoSuchGroup(ClientError):
     """The cluster has no group of this name."""
+
+
+class NoCoordinator(ClientError):
+    """The broker that looks after the group is not ready for it."""
 
 
 class GroupIsActive(ClientError):
@@ -170,13 +185,20 @@ class Groups:
 
     def _look_at(self, name: str) -> tuple[Any, str]:
         """What librdkafka knows of a group, and its state; Dead if it is not there."""
-        asked = self._admin.describe_consumer_groups(
-            [name], request_timeout=self.connection.timeout_s
-        )
-        try:
-            found = self._answer(asked[name], group=name)
-        except NoSuchGroup:
-            return None, DEAD
+        deadline = time.monotonic() + self.connection.timeout_s
+        while True:
+            asked = self._admin.describe_consumer_groups(
+                [name], request_timeout=self.connection.timeout_s
+            )
+            try:
+                found = self._answer(asked[name], group=name)
+                break
+            except NoSuchGroup:
+                return None, DEAD
+            except NoCoordinator:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
         state = _state(found.state)
         return found, self._states().get(name, state) if state == UNKNOWN else state
 
@@ -194,6 +216,9 @@ class Groups:
         ]
 
     def committed(self, name: str) -> dict[Place, int]:
+        # The coordinator is waited for: librdkafka 2.16 crashes, and the program with it, when it
+        # asks for offsets and hears NOT_COORDINATOR (its issue 5040; seen on a new Apache Kafka).
+        self._look_at(name)
         asked = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=self.connection.timeout_s
         )
@@ -309,6 +334,8 @@ class Groups:
     def _explained(self, error: KafkaError, group: str | None, topic: str | None) -> ClientError:
         if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return no_such_group(group)
+        if group is not None and error.code() in NOT_YET:
+            return NoCoordinator(f"No broker is ready to look after group {group}; try again.")
         # We are no member: to a stranger the last of these say that the group has some.
         if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
             return GroupIsActive(f"Group {group} has active members: stop them first.")
