@@ -14,7 +14,7 @@ import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.interop.brokers import Node, make_node
 from tests.interop.clients import Client, CommandProgram
@@ -118,13 +118,35 @@ def test_a_member_that_goes_is_replaced_and_nothing_is_read_twice(broker: Node) 
         assert more
 
 
-def test_partitions_and_topics_that_appear_are_taken_up(broker: Node) -> None:
-    topic = filled(broker, "growing")
-    with members(broker, "growing", 1, topic_metadata_refresh_interval_ms=500) as [consumer]:
-        consumer.subscribe([topic, "^growing-.*"])
-        poll_until([consumer], lambda read: len(consumer.assignment()) == PARTITIONS)
-        create_topic(broker.bootstrap, "growing-later", partitions=2)
-        poll_until([consumer], lambda read: len(consumer.assignment()) == PARTITIONS + 2)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_partitions_that_are_added_and_topics_that_come_and_go_are_noticed(
+    broker: Node, protocol: str
+) -> None:
+    topic = create_topic(broker.bootstrap, f"growing-{protocol}", partitions=PARTITIONS)
+    settings = {"topic_metadata_refresh_interval_ms": 500, "group_protocol": protocol}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    with members(broker, f"growing-{protocol}", 2, **settings) as both:
+        for consumer in both:
+            consumer.subscribe([f"^{topic}.*"])
+        wait_for_parts(both, PARTITIONS)
+        admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
+        wait_for_parts(both, PARTITIONS + 2)
+        later = create_topic(broker.bootstrap, f"{topic}-later", partitions=2)
+        wait_for_parts(both, PARTITIONS + 4)
+        admin.delete_topics([later])[later].result(30)
+        wait_for_parts(both, PARTITIONS + 2)
+
+
+def wait_for_parts(consumers: list[Any], count: int) -> None:
+    """All have their part of so many partitions, and none has what another has."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        for consumer in consumers:
+            consumer.poll(0.02)  # what it says of a topic that is gone is its own affair
+        parts = [{(p.topic, p.partition) for p in c.assignment()} for c in consumers]
+        if len(set.union(*parts)) == sum(map(len, parts)) == count and all(parts):
+            return
+        assert time.monotonic() < deadline, parts
 
 
 def test_kcat_joins_a_group(broker: Node) -> None:
@@ -235,7 +257,8 @@ def test_the_java_consumer_joins_by_the_newer_protocol(
         "group.remote.assignor": assignor,
         "auto.offset.reset": "earliest",
     }
-    assert len(console_consumer(java, broker, topic, settings).split()) == RECORDS
+    printed = console_consumer(java, broker, topic, settings)
+    assert sorted(map(int, printed.split())) == list(range(RECORDS))
     assert sum(committed(broker, f"java-848-{assignor}", topic)) == RECORDS
 
 
@@ -262,6 +285,18 @@ def test_a_living_group_changes_to_the_newer_protocol_and_back(broker: Node) -> 
         assert described.type == confluent_kafka.ConsumerGroupType.CLASSIC
 
 
+def test_a_static_member_changes_its_protocol_in_a_restart(broker: Node) -> None:
+    """There and back, each time at once: its session of 45 s would not be over in time."""
+    topic = filled(broker, "static-migrated")
+    settings = {"group_instance_id": "one", "session_timeout_ms": 45_000}
+    for protocol in ("classic", "consumer", "classic"):
+        with members(broker, "static-migrated", 1, group_protocol=protocol, **settings) as [one]:
+            one.subscribe([topic])
+            poll_until([one], lambda read: len(read[0]) == RECORDS)
+            one.commit(asynchronous=False)
+            fill(broker, topic)
+
+
 # ---- Apache Kafka's own
 
 
@@ -277,7 +312,7 @@ def test_the_java_consumer_joins_with_each_assignor(
         "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}Assignor",
     }
     printed = console_consumer(java, broker, topic, settings)
-    assert len(printed.split()) == RECORDS
+    assert sorted(map(int, printed.split())) == list(range(RECORDS))
     assert sum(committed(broker, f"java-{assignor}", topic)) == RECORDS
 
 
