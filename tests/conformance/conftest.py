@@ -8,8 +8,15 @@ import pytest
 
 from tests.interop.brokers import TARGET, Node, make_node
 
-# Apache Kafka would put a new assignment off; without that the answers have an order.
-SETTINGS = {"node.id": "1", "group.consumer.assignment.interval.ms": "0"}
+SETTINGS = {
+    "node.id": "1",
+    # Apache Kafka would put a new assignment off; without that the answers have an order.
+    "group.consumer.assignment.interval.ms": "0",
+    # So that groups can be full, and transactions be given up, without long waits.
+    "group.max.size": "3",
+    "group.consumer.max.size": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 
 
 @pytest.fixture(scope="session")

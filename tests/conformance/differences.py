@@ -167,10 +167,79 @@ DIFFERENCES: tuple[Difference, ...] = (
         "UNKNOWN_SERVER_ERROR to a classic member that joins a consumer group with garbled bytes",
         "INCONSISTENT_GROUP_PROTOCOL",
         "Apache Kafka meets an exception there; the code says what is wrong",
-        r(r"^group_consumers: between the protocols: garbled$"),
-        r(r"^error_code$"),
+        r(
+            r"^(group_consumers: between the protocols: garbled|"
+            r"group_garbled: in a group of the other kind: )"
+        ),
+        r(r"^(error_code|\[0\])$"),
         r(r"^-1$"),
         r(r"^23$"),
+    ),
+    Difference(
+        "Assignments that cannot be read",
+        "UNKNOWN_SERVER_ERROR to a member of the consumer protocol that joins a classic group, if "
+        "the leader has handed out bytes with lengths that cannot be; GROUP_ID_NOT_FOUND for other "
+        "garbled ones",
+        "GROUP_ID_NOT_FOUND",
+        "Apache Kafka meets an exception there; the code says that the group cannot change over",
+        r(r"^group_garbled: assignments: .*: the new one$"),
+        r(r"^\[0\]$"),
+        r(r"^-1$"),
+        r(r"^69$"),
+    ),
+    Difference(
+        "Assignments of partitions that are not there",
+        "UNKNOWN_SERVER_ERROR to a member of the consumer protocol that joins a classic group "
+        "whose leader has handed such partitions out",
+        "the group changes over, and they are taken back",
+        "Apache Kafka meets an exception there, and the group can never change over",
+        r(r"^group_garbled: assignments: (partitions that are not there|a negative partition): "),
+    ),
+    Difference(
+        "A promised member id that comes with an instance id",
+        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN_MEMBER_ID",
+        "Apache Kafka meets an exception there; the code makes a client ask for another id",
+        r(r"^group_refusals: promised members: with an instance$"),
+        r(r"^(error_code|member_id)$"),
+    ),
+    Difference(
+        "More than 1 MB of offsets in one commit",
+        "UNKNOWN_SERVER_ERROR",
+        "taken",
+        "they are written in several batches; a single record above `max.message.bytes` is refused "
+        "with the same code",
+        r(
+            r"^(group_refusals: sizes that no record holds|"
+            r"transactions_refused: offsets that are refused): v\d+ 1\.2 MB of "
+        ),
+        their_value=r(r"^-1$"),
+        our_value=r(r"^0$"),
+    ),
+    Difference(
+        "Records of two producers in one transactional Produce",
+        "INVALID_PRODUCER_ID_MAPPING for all of them",
+        "for those that are not of the transactional id's producer; the others are taken",
+        "each partition answers for itself, and what is taken belongs to the transaction",
+        r(r"^transactions_refused: records of two: v\d+ two producers$"),
+    ),
+    Difference(
+        "Transaction markers with a negative producer id or epoch",
+        "UNKNOWN_SERVER_ERROR",
+        "INVALID_REQUEST, INVALID_PRODUCER_EPOCH",
+        "Apache Kafka meets an exception there; the codes say what is wrong",
+        r(r"^transactions_refused: markers that are refused: v\d negative (id|epoch)$"),
+        their_value=r(r"^-1$"),
+    ),
+    Difference(
+        "What is named twice in one request",
+        "groups, coordinators, partitions and transactional ids that are asked about twice are "
+        "answered twice",
+        "answered once",
+        "a small request must not have an endless answer",
+        r(r""),
+        r(r" again(\.|$)"),
+        our_value=r(r"^'absent'$"),
     ),
     Difference(
         "Settings of our own",

@@ -19,7 +19,8 @@ told: set[str] = set()
 @pytest.mark.parametrize("name", STORIES)
 def test_both_answer_alike(name: str, apache: Node, ours: Node) -> None:
     theirs, their_stop = play(STORIES[name], apache)
-    assert their_stop is None, f"the script fails at Apache Kafka: {their_stop!r}"
+    last = next(reversed(theirs), None)
+    assert their_stop is None, f"the script fails at Apache Kafka after {last!r}: {their_stop!r}"
     ours.revive()
     mine, my_stop = play(STORIES[name], ours)
     unexpected = [

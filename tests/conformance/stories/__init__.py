@@ -11,12 +11,17 @@ from tests.conformance.stories import (
     fetch,
     fetch_sessions,
     group_consumers,
+    group_epochs,
+    group_garbled,
     group_members,
+    group_migration,
     group_offsets,
+    group_refusals,
     list_offsets,
     log_dirs,
     logins,
     metadata,
+    no_coordinator,
     partitions,
     produce,
     produce_refused,
@@ -27,9 +32,12 @@ from tests.conformance.stories import (
     sequences,
     topics,
     transactions,
+    transactions_epochs,
+    transactions_refused,
 )
 
 MODULES = (
+    no_coordinator,  # before any other makes the topics of the coordinators
     api_versions,
     bad_frames,
     metadata,
@@ -51,7 +59,13 @@ MODULES = (
     group_offsets,
     group_members,
     group_consumers,
+    group_migration,
+    group_refusals,
+    group_garbled,
+    group_epochs,
     transactions,
+    transactions_refused,
+    transactions_epochs,
     restarts,
 )
 

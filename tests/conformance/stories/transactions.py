@@ -144,8 +144,10 @@ class Producer:
         )
         return self.ask(line, produce, version, request)
 
-    def offsets(self, line: str, version: int, topic: str, **how: Any) -> Any:
-        part = TxnOffsetCommitRequestPartition(how.pop("partition", 0), how.pop("offset", 5))
+    def offsets(self, line: str | None, version: int, topic: str, **how: Any) -> Any:
+        part = TxnOffsetCommitRequestPartition(
+            how.pop("partition", 0), how.pop("offset", 5), -1, how.pop("note", "")
+        )
         request = TxnOffsetCommitRequest(
             self.transactional_id,
             how.pop("group", "txn-group"),
@@ -153,8 +155,8 @@ class Producer:
             how.pop("epoch", self.epoch),
             how.pop("generation", -1),
             how.pop("member", ""),
-            None,
-            [TxnOffsetCommitRequestTopic(topic, [part])],
+            how.pop("instance", None),
+            [TxnOffsetCommitRequestTopic(topic, [part] * how.pop("times", 1))],
         )
         return self.ask(line, txn_offset_commit, version, request)
 
@@ -514,7 +516,7 @@ def offsets_of_transactions(stage: Stage) -> None:
         producer.id -= 1000
 
 
-def add_offsets(producer: Producer, line: str, version: int, group: str) -> None:
+def add_offsets(producer: Producer, line: str | None, version: int, group: str) -> None:
     request = AddOffsetsToTxnRequest(producer.transactional_id, producer.id, producer.epoch, group)
     producer.ask(line, add_offsets_to_txn, version, request)
 
