@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from headrace.client import Admin
 from tests.interop.brokers import HeadraceNode
+from tests.interop.small_disk import fill, small_disk
 from tests.services.app_rounds import (
     TOPIC,
     Workers,
@@ -27,34 +26,6 @@ from tests.services.app_rounds import (
 pytestmark = pytest.mark.timeout(300)
 RECORDS = 1_500
 FULL_S = 10.0
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of its own, in memory; only root may make one."""
-    folder.mkdir()
-    size = f"size={megabytes}m"
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", size, "headrace-test", str(folder)], capture_output=True
-    )
-    if made.returncode != 0:
-        pytest.skip("a small file system can be made by root only")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Take all that is left, to the last byte."""
-    ballast = folder / "ballast"
-    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 16))
-    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
-        while True:
-            file.write(bytes(64))
-    return ballast
 
 
 @pytest.fixture
