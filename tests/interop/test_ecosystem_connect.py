@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.interop.brokers import Node, free_port
 from tests.interop.ecosystem import (
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.timeout(300)  # two starts of a JVM with all of Connect
 
 FILE_STREAM = "org.apache.kafka.connect.file.FileStream"
 LINES = [f"line {n}" for n in range(200)]
+MANY = 8_000
 
 
 def ask(port: int, path: str, body: object = None) -> object:
@@ -150,3 +152,48 @@ def test_connect_carries_a_file_through_a_topic_exactly_once(broker: Node, tmp_p
         wait_until(lambda: lines_of(sink)[-1] == "the last line", process, log)
     assert lines_of(sink) == [*LINES, "the last line"]
     assert [value for _, value in read(broker, topic, len(LINES) + 1, log)] == lines_of(sink)
+
+
+def test_an_exactly_once_source_is_killed_in_the_middle(broker: Node, tmp_path: Path) -> None:
+    topic = create_topic(broker.bootstrap, "connect-killed")
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"line {n}\n" for n in range(MANY)))
+    port = free_port()
+    of_worker = worker(broker, f"w-{topic}", port) | {"session.timeout.ms": "6000"}
+    settings = properties(tmp_path / "worker.properties", of_worker)
+    command = ecosystem_java("org.apache.kafka.connect.cli.ConnectDistributed", settings)
+    config = {
+        "connector.class": f"{FILE_STREAM}SourceConnector",
+        "file": str(source),
+        "topic": topic,
+        "batch.size": "20",  # a transaction for each batch, so that there are many
+        "exactly.once.support": "required",
+    }
+    log = tmp_path / "connect.log"
+    with running(command, log) as process:
+        wait_until(lambda: ask(port, "/connectors") == [], process, log)
+        made = ask(port, "/connectors", {"name": "source", "config": config})
+        assert made is not None, log.read_text()[-4000:]
+        wait_until(lambda: end_of(broker, topic) > MANY // 10, process, log)
+        process.kill()
+        process.wait()
+    assert end_of(broker, topic) < MANY, "it was killed too late"
+
+    log = tmp_path / "connect-again.log"
+    # At the end of the file some lines stay in the source's buffer until more come.
+    enough = MANY - 200
+    with running(command, log) as process:
+        wait_until(lambda: end_of(broker, topic) >= enough, process, log)
+        wait_until(lambda: len(read(broker, topic, 0, log)) >= enough, process, log)
+    seen = [value for _, value in read(broker, topic, enough, log)]
+    assert seen == [f"line {n}" for n in range(len(seen))]
+
+
+def end_of(broker: Node, topic: str) -> int:
+    """How long the log is, markers and aborted records among it."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "looks-only"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        return int(end)
+    finally:
+        consumer.close()
