@@ -194,6 +194,23 @@ def joining_again(stage: Stage) -> None:
     ask(stage, "without its instance", joining(group, "s", topic.name))
 
 
+def one_move_after_another(stage: Stage) -> None:
+    """The first member is told to give up more before it has said that it gave up what it must."""
+    topic = new_topic(stage, "moves-848", 6)
+    group = "moves-848"
+    with_coordinator(stage, group)
+    epoch = ask(stage, "first joins", joining(group, "a", topic.name)).member_epoch
+    ask(stage, "second joins", joining(group, "b", topic.name))
+    told = ask(stage, "is told", beat(group, "a", epoch))
+    ask(stage, "third joins", joining(group, "c", topic.name))
+    left = {topic.id: parts(told, topic)}
+    told = ask(stage, "has given up, and is told more", beat(group, "a", epoch, owned=left))
+    stage.keep("how much it keeps", len(parts(told, topic)))
+    left = {topic.id: parts(told, topic)}
+    ask(stage, "has given up more", beat(group, "a", told.member_epoch, owned=left))
+    describe(stage, "described", group)
+
+
 STORIES = (
     a_static_member_goes_over,
     a_static_member_goes_back,
@@ -202,4 +219,5 @@ STORIES = (
     in_the_middle_of_a_move,
     removed_by_an_operator,
     joining_again,
+    one_move_after_another,
 )

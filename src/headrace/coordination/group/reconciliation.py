@@ -27,16 +27,11 @@ def next_step(
 ) -> ConsumerMember:
     """`owned` is what the member says it has; None: it did not say. `reads_less`: the target is
     not what it was at this epoch, as the member reads other topics and no new one is made yet."""
-    if member.state is MemberState.STABLE:
-        if member.epoch == target_epoch and not reads_less:
-            return member
-        return _towards(member, member.epoch, target_epoch, target, owned, is_free)
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        if _still_has(owned, member.revoking):
-            return _give_up_too(member, target) if reads_less else member
-        epoch = min(member.epoch + 1, target_epoch)
-        return _towards(member, epoch, target_epoch, target, owned, is_free)
-    if member.state is MemberState.UNRELEASED_PARTITIONS:
+    if member.has_reached(target_epoch) and not reads_less:
+        return member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and _still_has(owned, member.revoking):
+        return _give_up_too(member, target) if reads_less else member
+    if member.state is not MemberState.UNKNOWN:
         return _towards(member, member.epoch, target_epoch, target, owned, is_free)
     if owned is None or owned:
         raise KafkaError(
