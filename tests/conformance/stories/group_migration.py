@@ -14,6 +14,7 @@ from headrace.protocol.messages import (
     leave_group,
     list_groups,
     offset_commit,
+    offset_fetch,
     sync_group,
 )
 from headrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -29,7 +30,7 @@ from tests.conformance.stories.group_consumers import (
     parts,
 )
 from tests.conformance.stories.group_members import join, leave, stable, sync
-from tests.conformance.stories.group_offsets import commit, place, with_coordinator
+from tests.conformance.stories.group_offsets import commit, fetch, place, with_coordinator
 
 JOIN, SYNC, LEAVE, BEAT = 9, 5, 5, 4
 
@@ -211,6 +212,80 @@ def one_move_after_another(stage: Stage) -> None:
     describe(stage, "described", group)
 
 
+def classic_members_of_the_newer_kind(stage: Stage) -> None:
+    """What is refused to them, step by step; the group has one member of each protocol."""
+    topic = new_topic(stage, "classic-in-848", 4)
+    group = "classic-in-848"
+    given = assignment(topic, 0, 1, 2, 3)
+    old = stable(stage, group, assignment=given, range=subscription(topic.name))
+    beats(stage, "before", group, old)
+    new = ask(stage, "the new one joins", joining(group, "new", topic.name))
+    beats(stage, "has to join anew", group, old)
+    classic_sync(stage, "sync before it joins", group, old, None)
+    who = {"member": old.member_id, "generation": old.generation_id}
+    stage.ask("commits before it joins", offset_commit, 9, commit(group, topic, place(1), **who))
+    stage.ask("commits by an old version", offset_commit, 8, commit(group, topic, place(1), **who))
+    joined = classic_join(stage, "joins anew", group, old.member_id, topic)
+    stage.keep("its epoch", joined.generation_id)
+    for said in range(joined.generation_id - 2, joined.generation_id + 2):
+        who = {"member": old.member_id, "generation": said}
+        for index in range(4):
+            request = commit(group, topic, place(1, index), **who)
+            stage.ask(f"commits {index} as of {said}", offset_commit, 9, request)
+        request = HeartbeatRequest(group, said, old.member_id)
+        stage.ask(f"beats as of {said}", heartbeat, BEAT, request)
+        request = sync(group, old.member_id, said)
+        request.protocol_name = "other"
+        stage.ask(f"syncs another protocol as of {said}", sync_group, SYNC, request)
+        request.protocol_name, request.protocol_type = "range", "connect"
+        stage.ask(f"syncs another kind as of {said}", sync_group, SYNC, request)
+    classic_sync(stage, "its part", group, joined, None)
+    stage.ask("a stranger syncs", sync_group, SYNC, sync(group, "x", joined.generation_id))
+    stage.ask("the new one syncs", sync_group, SYNC, sync(group, "new", new.member_epoch))
+    request = HeartbeatRequest(group, new.member_epoch, "new")
+    stage.ask("the new one beats as a classic one", heartbeat, BEAT, request)
+    request = HeartbeatRequest(group, joined.generation_id, old.member_id, "i")
+    stage.ask("an instance of nobody", heartbeat, BEAT, request)
+    got = ask(stage, "the new one gets", beat(group, "new", new.member_epoch))
+    stage.keep("how much", len(parts(got, topic)))
+    beats(stage, "both have theirs", group, joined)
+    described = describe(stage, "described", group)
+    stage.keep("kinds", sorted(one.member_type for one in described.groups[0].members))
+    for version in join_group.VERSIONS:
+        request = join(group, range=subscription(topic.name))
+        answer: Any = stage.connection.ask(join_group, version, request)
+        stage.keep(f"one more v{version}", [answer.error_code, answer.protocol_name])
+        gone = leave(group, (answer.member_id, None))
+        left: Any = stage.connection.ask(leave_group, LEAVE, gone)
+        stage.keep(f"it leaves v{version}", [one.error_code for one in left.members])
+    stage.ask("the classic one leaves", leave_group, LEAVE, leave(group, ("y", None)))
+    kind_of(stage, "listed", group)
+
+
+def a_topic_and_its_namesake(stage: Stage) -> None:
+    """What was committed for a topic is nobody's place in another of its name."""
+    topic = new_topic(stage, "namesake", 2)
+    group = "namesake-group"
+    with_coordinator(stage, group)
+    request = commit(group, topic, place(5), place(6, 1))
+    stage.ask("commits", offset_commit, 10, request)
+    stage.delete(topic.name)
+
+    def is_forgotten() -> bool:
+        request = fetch(9, group, None)
+        answer: Any = stage.connection.ask(offset_fetch, 9, request)
+        return not answer.groups[0].topics
+
+    stage.until(is_forgotten)
+    stage.ask("fetched by its old id", offset_fetch, 10, fetch(10, group, topic, 0))
+    stage.ask("committed by its old id", offset_commit, 10, request)
+    again = new_topic(stage, topic.name, 2)
+    for version in (8, 9, 10):
+        stage.ask(f"fetched v{version}", offset_fetch, version, fetch(version, group, again, 0, 1))
+        stage.ask(f"everything v{version}", offset_fetch, version, fetch(version, group, None))
+    stage.ask("listed", list_groups, 5, ListGroupsRequest(["Sleeping"]))
+
+
 STORIES = (
     a_static_member_goes_over,
     a_static_member_goes_back,
@@ -220,4 +295,6 @@ STORIES = (
     removed_by_an_operator,
     joining_again,
     one_move_after_another,
+    classic_members_of_the_newer_kind,
+    a_topic_and_its_namesake,
 )
