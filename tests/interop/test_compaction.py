@@ -3,6 +3,7 @@ of each key; Apache Kafka and its tools read what compaction left; a kill -9 los
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import time
@@ -255,3 +256,46 @@ def test_a_kill_while_logs_are_compacted_loses_nothing(target: str, tmp_path: Pa
     assert read(node, topic, end_of(node, topic))[0] == latest
     assert not [path for path in left if path.exists()]
     node.stop()
+
+
+def test_produce_and_fetch_go_on_while_a_log_is_compacted(tmp_path: Path) -> None:
+    """A round that is held back for hours by its limit of bytes per second: all the time records
+    go in and come out, also of the log that is being compacted."""
+    node = make_node("headrace", tmp_path, QUICK | {"log.cleaner.io.max.bytes.per.second": "10"})
+    node.start()
+    topic = create_topic(node.bootstrap, "held-back", config=COMPACTED)
+    latest: Latest = {}
+    write(node, topic, "none", 0, latest)
+    time.sleep(0.4)  # segment.ms
+    write(node, topic, "none", 1, latest)
+    cleaner = wait_for_cleaner(node)
+    for round_ in range(2, 6):
+        write(node, topic, "none", round_, latest)
+        assert read(node, topic, end_of(node, topic))[0] == latest
+    assert wait_for_cleaner(node) == cleaner, "it is still the same round"
+    node.kill()
+    deadline = time.monotonic() + 30
+    while not has_ended(cleaner):  # by itself
+        assert time.monotonic() < deadline, "the cleaner's process outlives its node"
+        time.sleep(0.05)
+
+
+def wait_for_cleaner(node: Node) -> int:
+    """The process that compacts for this node."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for path in Path(f"/proc/{node.pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                with contextlib.suppress(FileNotFoundError):  # it has just ended
+                    if "cleaner_process" in Path(f"/proc/{child}/cmdline").read_text():
+                        return int(child)
+        time.sleep(0.05)
+    raise AssertionError(f"nothing is compacted:\n{node.log_text()[-3000:]}")
+
+
+def has_ended(pid: int) -> bool:
+    """Also if nobody has asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
