@@ -232,9 +232,9 @@ def refuse(headrace: CommandLine, apaches: ApachesTool, group: str, topic: str) 
     assert "inactive, but the current state is Stable" in said
     for execute in ([], ["--execute"]):
         said = headrace.failure("groups", "reset", group, *where, "--to-beginning", *execute)
-        assert said == f"Group {group} has active members (Stable): stop them first."
+        assert said.startswith(f"Group {group} has active members (Stable): stop them first.")
     said = headrace.failure("groups", "delete", group)
-    assert said == f"Group {group} has active members (Stable): stop them first."
+    assert said.startswith(f"Group {group} has active members (Stable): stop them first.")
 
 
 def committed(broker: Node, group: str, places: list[TopicPartition]) -> list[TopicPartition]:

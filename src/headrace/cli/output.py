@@ -54,7 +54,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """Numbers go right, words go left; the heading says what they are."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [
-        bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows)
+        any(isinstance(row[i], int) for row in rows)
+        and all(isinstance(row[i], int) or row[i] is None for row in rows)
         for i in range(len(columns))
     ]
     if sys.stdout.isatty():

@@ -299,7 +299,7 @@ class Groups:
     def require_inactive(self, name: str) -> None:
         found, state = self._look_at(name)
         if state not in IDLE and (state != UNKNOWN or found.members):
-            raise GroupIsActive(f"Group {name} has active members ({state}): stop them first.")
+            raise _is_active(f"{name} has active members ({state})")
 
     def move(self, name: str, moves: Iterable[Move]) -> None:
         self.require_inactive(name)
@@ -338,12 +338,21 @@ class Groups:
             return NoCoordinator(f"No broker is ready to look after group {group}; try again.")
         # We are no member: to a stranger the last of these say that the group has some.
         if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
-            return GroupIsActive(f"Group {group} has active members: stop them first.")
+            return _is_active(f"{group} has active members")
+        if error.str().rstrip().endswith(":"):  # the name of a request, and no words of the broker
+            error = KafkaError(error.code())
         return explain(error, self.connection.bootstrap, topic=topic)
 
 
 def no_such_group(name: str) -> NoSuchGroup:
     return NoSuchGroup(f"There is no group {name}.")
+
+
+def _is_active(who_and_how: str) -> GroupIsActive:
+    return GroupIsActive(
+        f"Group {who_and_how}: stop them first. One that was killed, or that is static, counts "
+        "until its session times out."
+    )
 
 
 def _state(given: ConsumerGroupState) -> str:

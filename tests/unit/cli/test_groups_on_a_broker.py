@@ -64,6 +64,7 @@ def test_a_group_is_listed_and_described_with_its_lag(headrace: CommandLine) -> 
     assert "lag 3 in all" in headrace("groups", "describe", "slow")
     assert headrace.failure("groups", "describe", "nobody") == "There is no group nobody."
     assert headrace.failure("groups", "describe", "slow", "nobody") == "There is no group nobody."
+    assert "nvalid group.id" in headrace.failure("groups", "describe", "")
 
 
 def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:
@@ -191,7 +192,7 @@ def test_an_active_group_is_left_alone(headrace: CommandLine) -> None:
             ["delete", "workers"],
         ):
             said = headrace.failure("groups", *words)
-            assert said == "Group workers has active members (Stable): stop them first."
+            assert said.startswith("Group workers has active members (Stable): stop them first. ")
         [described] = headrace.json("groups", "describe", "workers")
         assert len(described["members"]) == 1
         assert described["partitions"][0]["member"] == described["members"][0]["id"]
