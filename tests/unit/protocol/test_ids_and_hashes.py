@@ -69,5 +69,12 @@ def test_string_hash_is_that_of_java() -> None:
     assert string_hash("hello") == 99162322
     assert string_hash("polygenelubricants") == -(2**31)
     assert string_hash("😀") == 1772899
+
+
+def test_groups_lie_where_apache_kafka_looks_for_them() -> None:
+    """Of 50 partitions, as seen in the folders that Apache Kafka 4.3.1 left: the hash of the first
+    two is negative, and that of the last is the number without an absolute value."""
+    for group, partition in (("simple", 26), ("static", 38), ("classic", 32), ("left", 17)):
+        assert partition_for_group(group, 50) == partition
     assert partition_for_group("polygenelubricants", 50) == 0
     assert partition_for_group("hello", 50) == 22
