@@ -15,6 +15,7 @@ from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import join_group as messages
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_NULL = 7
 # Refusals that were not decided by the group: they name nobody.
@@ -28,13 +29,17 @@ WITHOUT_MEMBER = {
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
+    def finish(answer: JoinGroupResponse) -> JoinGroupResponse:
+        if call.version >= FIRST_VERSION_WITH_NULL:
+            answer.protocol_name = answer.protocol_name or None
+        return answer
+
     try:
-        answer: JoinGroupResponse | Parked = ask_group(broker, call, GroupMachine.join, request)
+        decided = ask_group(broker, call, GroupMachine.join, request)
     except KafkaError as refusal:
         member_id = "" if refusal.code in WITHOUT_MEMBER else request.member_id
-        answer = JoinGroupResponse(error_code=refusal.code, member_id=member_id)
-    if isinstance(answer, JoinGroupResponse) and call.version >= FIRST_VERSION_WITH_NULL:
-        answer.protocol_name = answer.protocol_name or None
+        return finish(JoinGroupResponse(error_code=refusal.code, member_id=member_id))
+    answer: JoinGroupResponse | Parked = chain(broker.purgatory, decided, finish)
     return answer
 
 
