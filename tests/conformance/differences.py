@@ -204,6 +204,16 @@ DIFFERENCES: tuple[Difference, ...] = (
         r(r"^(error_code|member_id)$"),
     ),
     Difference(
+        "OffsetFetch with a member epoch and no member id",
+        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN_MEMBER_ID",
+        "Apache Kafka meets a null pointer there; the code says what is wrong",
+        r(r"^group_waiting: members of the consumer protocol: fetch v\d+ no name$"),
+        r(r"\.error_code$"),
+        r(r"^-1$"),
+        r(r"^25$"),
+    ),
+    Difference(
         "More than 1 MB of offsets in one commit",
         "UNKNOWN_SERVER_ERROR",
         "taken",
