@@ -130,6 +130,17 @@ class Play:
         self.ask(GroupMachine.consumer_heartbeat, request, Client("c", "/h", 1), self.now)
         self.generation[f"k{who}"], self.owned[who] = 0, []
 
+    def go_for_a_moment(self, who, instance):
+        """A static member says that it will be back."""
+        request = ConsumerGroupHeartbeatRequest("g", f"k{who}", -2, instance or "i")
+        self.ask(GroupMachine.consumer_heartbeat, request, Client("c", "/h", 1), self.now)
+        self.generation[f"k{who}"], self.owned[who] = 0, []
+
+    def start_again(self, who, _):
+        """It has forgotten which id it had, and what it owned; in either protocol."""
+        self.given.pop(who, None)
+        self.generation[f"k{who}"], self.owned[who] = 0, []
+
     def commit(self, who, _):
         member = self.given.get(who, "")
         request = OffsetCommitRequest("g", self.generation.get(who, -1), member)
@@ -150,15 +161,18 @@ class Play:
         group = self.shard.machine.groups.get("g")
         if group is not None and not isinstance(group, ClassicGroup):
             owned = [
-                (topic, index)
+                (member, topic, index)
                 for member in group.members.values()
                 for parts in (member.assigned, member.revoking)
                 for topic, indexes in parts.items()
                 for index in indexes
             ]
-            assert len(owned) == len(set(owned))
-            assert set(owned) == set(group.owners)
+            places = [(topic, index) for _, topic, index in owned]
+            assert len(places) == len(set(places))
+            assert set(places) == set(group.owners)
             assert group.wishes == Counter(member.wish for member in group.members.values())
+            for member, topic, index in owned:
+                assert 0 <= member.since[topic][index] <= group.target_epoch
 
 
 def kept(machine):
@@ -176,7 +190,7 @@ def kept(machine):
 
 
 ACTIONS = ("join", "join", "sync", "heartbeat", "leave", "commit", "wait", "consume", "consume",
-           "stop_consuming")  # fmt: skip
+           "stop_consuming", "go_for_a_moment", "start_again")  # fmt: skip
 steps = st.lists(
     st.tuples(
         st.sampled_from(ACTIONS), st.integers(0, 3), st.sampled_from([None, None, None, "i"])
