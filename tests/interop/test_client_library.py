@@ -249,7 +249,7 @@ def test_the_older_of_two_producers_with_one_id_is_fenced(at: str) -> None:
 def test_a_transaction_that_is_open_for_too_long_is_over(at: str) -> None:
     topic, name = new_topic(at), next(_names)
     admin = Admin(at)
-    settings = {"transaction.timeout.ms": 300}
+    settings = {"transaction.timeout.ms": 1000}
     producer: Producer = Producer(at, transactional_id=name, settings=settings)
     with pytest.raises(Fenced, match=r"transaction\.timeout\.ms"), producer.transaction():
         producer.send(topic, b"late").result(10)

@@ -123,6 +123,7 @@ class AsyncConsumer(Generic[K, V]):
                 return records  # nothing is awaited between these two, so nothing is lost
             left = deadline - loop.time()
             if not await self.run(self.sync.fetch, max(0.0, min(left, SLICE_S))) and left <= 0:
+                await self.run(self.sync.verify)
                 break
         return []
 

@@ -145,7 +145,8 @@ def made(make: Callable[[], _Client]) -> _Client:
     try:
         return make()
     except KafkaException as failure:
-        raise ClientError(f"A client setting is wrong: {kafka_error(failure).str()}.") from failure
+        said = kafka_error(failure).str().strip().rstrip(".")
+        raise ClientError(f"A client setting is wrong: {said}.") from failure
 
 
 def connection(

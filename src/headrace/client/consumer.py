@@ -144,6 +144,7 @@ class Consumer(Generic[K, V]):
                 [NativePartition(*place, given.get(place, start)) for place in places]
             )
         )
+        self._asking.assigned(places)
 
     def assignment(self) -> list[TopicPartition]:
         """What this consumer reads; in `on_assigned`, what is just being assigned too."""
@@ -179,11 +180,16 @@ class Consumer(Generic[K, V]):
                     return records
                 left = deadline - time.monotonic()
                 if not self.fetch(max(0.0, min(left, SLICE_S))) and left <= 0:
+                    self.verify()
                     break
         except Misuse:
             if not self.stopped:  # else another thread is closing it just now
                 raise
         return []
+
+    def verify(self) -> None:
+        """After an empty poll: whether there is what was assigned by hand. Part of `poll`."""
+        self._call(self._asking.verify)
 
     def fill(self, wanted: int) -> None:
         """Fetch what has come already, until `give` has so many. Part of `batch`.
@@ -294,7 +300,7 @@ class Consumer(Generic[K, V]):
             self.seek(raw.place, raw.offset + 1)
 
     def _said(self, message: Message) -> ClientError | None:
-        said = said_between(message, self.connection.bootstrap)
+        said = said_between(message, self.connection.bootstrap, self.group)
         if isinstance(said, NoOffset):
             place = place_of(message)
             if place in self._halted:
@@ -350,7 +356,7 @@ class Consumer(Generic[K, V]):
             self._halted.discard(place)
             self._fetched.forget({place}, errors=True)
         deadline = time.monotonic() + self.connection.timeout_s
-        while (error := self._sought(place, offset)) is not None:
+        while error := self._call(partial(self._asking.sought, place, offset)):
             self._require_assigned([place])
             # Just assigned: librdkafka's own thread has not begun with it yet.
             if error.code() != KafkaError._STATE or time.monotonic() > deadline:
@@ -358,14 +364,6 @@ class Consumer(Generic[K, V]):
             time.sleep(0.005)
         self._fetched.forget({place})
         self._places.sought(place, offset)
-
-    def _sought(self, place: TopicPartition, offset: int) -> KafkaError | None:
-        with self._alone:
-            try:
-                self._native.seek(NativePartition(*place, offset))
-            except KafkaException as failure:
-                return kafka_error(failure)
-        return None
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         for place in self._chosen(partitions):

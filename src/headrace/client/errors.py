@@ -247,6 +247,11 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
                 f"This user may not write to the topic {topic}, nor to any other: WRITE on it is "
                 "needed (`headrace acls add` gives rights)."
             )
+        case KafkaError.TOPIC_EXCEPTION:
+            return DeliveryFailed(
+                f"'{topic}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
+                "249 at most."
+            )
         case KafkaError.MSG_SIZE_TOO_LARGE:
             return DeliveryFailed(
                 f"A record is too large for {topic}: raise the topic's max.message.bytes, or send "

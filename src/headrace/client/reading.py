@@ -121,6 +121,8 @@ class RecordReader:
         if error.code() == KafkaError._PARTITION_EOF:
             if not self.follow:
                 self._open.discard(message.partition() or 0)
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # of the name that librdkafka wants in any case: nobody needs that right
         elif not (self.follow and error.code() in NOBODY_ANSWERS):
             raise explain(error, self.connection.bootstrap, topic=self.topic)
 

@@ -154,6 +154,19 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
         consumer.partitions_of("missing")
 
 
+def test_what_is_assigned_by_hand_and_not_there_is_said_once(broker: Broker) -> None:
+    settings = QUICK | {"allow.auto.create.topics": False}
+    with Consumer(broker.bootstrap, settings=settings) as consumer:
+        consumer.assign([TopicPartition("missing", 0)])
+        with pytest.raises(NoSuchTopic, match="Create it, and poll again"):
+            consumer.poll(1.5)
+        assert consumer.poll(1.1) is None
+        consumer.assign([ONE, TopicPartition("one", 7)])
+        assert values(consumer, 10) == digits(*range(10))
+        with pytest.raises(ClientError, match="no partition 7 of topic one"):
+            consumer.poll(1.5)
+
+
 def test_a_closed_consumer_says_so(broker: Broker) -> None:
     consumer: Consumer = Consumer(broker.bootstrap)
     consumer.close()

@@ -320,6 +320,15 @@ def test_a_topic_that_is_not_there_says_how_to_make_it() -> None:
             producer.send_sync("missing", b"x")
 
 
+@pytest.mark.parametrize("name", ["", "two words"])
+def test_a_name_that_no_topic_can_have(broker: Broker, name: str) -> None:
+    with (
+        Producer(broker.bootstrap) as producer,
+        pytest.raises(DeliveryFailed, match="no name for a topic"),
+    ):
+        producer.send_sync(name, b"x")
+
+
 def test_a_callback_that_waits_for_another_record_is_told_so(broker: Broker) -> None:
     heard: list[Exception] = []
 
