@@ -26,6 +26,9 @@ from tests.conformance.stories.asking import (
     from_offset,
     produce_request,
 )
+from tests.conformance.stories.group_offsets import with_coordinator as group_coordinator
+from tests.conformance.stories.no_coordinator import of_groups, of_transactions
+from tests.conformance.stories.transactions import with_coordinator as transaction_coordinator
 from tests.conformance.wire import (
     Connection,
     ConnectionClosed,
@@ -159,15 +162,29 @@ def test_requests_with_flipped_bits(node: Node, topic: Topic) -> None:
     frames.append(encode_header(3, 12, 1, flexible=True) + wanted)
     data = encode_body(fetch, 4, fetch_request(fetch_topic(4, topic, from_offset(0))))
     frames.append(encode_header(1, 4, 1, flexible=False) + data)
+    of_members = [*group_frames(node, topic)]
     with others_keep_working(node, topic, memory_mb=50):
-        for _ in range(400):
-            mutated = bytearray(chance.choice(frames))
+        for turn in range(400):
+            mutated = bytearray(chance.choice(of_members if turn % 2 else frames))
             for _ in range(chance.randrange(1, 4)):
                 mutated[chance.randrange(8, len(mutated))] ^= 1 << chance.randrange(8)
             with connect(node) as connection:
                 connection.settimeout(0.05)
                 connection.sendall(struct.pack(">i", len(mutated)) + mutated)
                 is_closed(connection)
+
+
+def group_frames(node: Node, topic: Topic) -> Iterator[bytes]:
+    """Every request that groups and transactions know, in every version."""
+    stage = Stage(node)
+    group_coordinator(stage, "attacked")
+    transaction_coordinator(stage, "attacked")
+    stage.drop()
+    for api, requests in (of_groups(topic) | of_transactions(topic)).items():
+        for version in api.VERSIONS:
+            head = encode_header(api.API_KEY, version, 1, flexible=version >= api.FLEXIBLE_FROM)
+            for request in requests(version).values():
+                yield head + encode_body(api, version, request)
 
 
 @pytest.mark.skipif(TARGET == "apache", reason="it makes room at once, and runs out of heap")
