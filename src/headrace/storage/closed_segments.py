@@ -1,8 +1,8 @@
 """Closed segments as compaction reads them: batch by batch, forwards or backwards.
 
 A batch is told as the bytes that it lies in, where it begins in them, and the fields of its header.
-Backwards costs one more look at the headers: only a walk from the front finds where batches begin.
-A segment is walked just before it is read backwards, so its bytes come from the page cache then.
+Backwards a segment is read in chunks; the offset index knows where batches begin. Where it says
+nothing for longer than a chunk (a large `index.interval.bytes`), headers are walked until it is full.
 """
 
 from __future__ import annotations
@@ -67,16 +67,30 @@ class ClosedSegments:
     ) -> Iterator[list[Batch]]:
         """Those that begin between two positions, in chunks of about this size: the last chunk
         first, in each the batches in order. A batch must begin at `position`."""
+        segment.index.load()
         starts: list[int] = []
         end = position
-        for _, _, fields in self._between(segment, position, stop):
-            if not starts or end - starts[-1] >= chunk_size:
-                starts.append(end)
-            end += fields[1] + LENGTH_OVERHEAD
+        while end < stop:
+            starts.append(end)
+            end = self._end_of_chunk(segment, end, stop, chunk_size)
         for start in reversed(starts):
             yield [*self._between(segment, start, end, end - start)]
             end = start
         segment.let_go()
+
+    def _end_of_chunk(self, segment: Segment, start: int, stop: int, chunk_size: int) -> int:
+        """Where a batch ends, at best just before the chunk is too large."""
+        if stop == segment.size and stop - start <= chunk_size:
+            return stop
+        _, known = segment.index.last_not_above(start + chunk_size, field=1)
+        if known is not None and start < known[1] < stop:
+            return int(known[1])
+        end = start
+        for _, _, fields in self._between(segment, start, stop, max(chunk_size, HEADER_SIZE)):
+            end += fields[1] + LENGTH_OVERHEAD
+            if end - start >= chunk_size:
+                break
+        return end
 
     def _between(
         self, segment: Segment, position: int, stop: int, chunk_size: int = READ_CHUNK

@@ -352,3 +352,17 @@ def test_a_batch_that_was_emptied_goes_when_nothing_needs_it_any_more(log):
     log.roll()
     log.compact()
     assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("interval", "most"), [(1, 2.2), (10**9, 4.5)])
+def test_a_round_reads_what_is_dirty_twice(tmp_path, interval, most):
+    """The limit of bytes per second counts it. Once more where the offset index is of no help."""
+    log = ACompactedLog(tmp_path, index_interval_bytes=interval)
+    for number in range(400):
+        log.put((b"key-%d" % (number % 20), b"x" * 400))
+    log.roll()
+    size = log.log.segments.items[0].size
+    paced, groups = [], []
+    clean(log.open_files.disk, log.job(memory=128 << 10), paced.append, groups.append)
+    assert groups[0].bytes_written < size / 10
+    assert 2 * size <= sum(paced) - groups[0].bytes_written < most * size
