@@ -2,7 +2,7 @@
 
 A batch is told as the bytes that it lies in, where it begins in them, and the fields of its header.
 Backwards a segment is read in chunks; the offset index knows where batches begin. Where it says
-nothing for longer than a chunk (a large `index.interval.bytes`), headers are walked until it is full.
+nothing for longer than a chunk (a large `index.interval.bytes`), headers are walked to fill it.
 """
 
 from __future__ import annotations
