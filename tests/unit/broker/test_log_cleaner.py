@@ -4,6 +4,7 @@ import pytest
 
 from headrace.protocol.messages import delete_topics, fetch
 from headrace.protocol.record_batch import Record, build, headers_in, walk
+from headrace.server.metrics import cleaner_families, render
 from headrace.server.real_disk import RealDisk
 from headrace.storage.compaction import clean
 from tests.unit.broker.bench import Bench, fetch_request, only_partition
@@ -322,3 +323,22 @@ def test_a_tick_that_comes_a_little_early_counts(tmp_path):
     bench.now.monotonic_ms += 998
     bench.node.cleaner.tick()
     assert runner.job is not None
+
+
+def test_the_metrics_tell_of_rounds_and_of_logs_that_are_left_alone(bench, runner):
+    for topic in ("good", "bad"):
+        bench.create(topic, **SMALL)
+        closed_segment(bench, topic, (b"a", b"1"), (b"a", b"2"))
+    bench.advance(BACKOFF)
+    runner.run()
+    runner.reports.failed("the batch at 0 is damaged", damaged=True)
+    cleaner = bench.node.cleaner
+    told = dict(
+        line.split() for line in render(cleaner_families(cleaner)).splitlines() if line[0] != "#"
+    )
+    told = {name.removeprefix("headrace_log_cleaner_"): float(n) for name, n in told.items()}
+    assert (told["rounds_total"], told["failures_total"]) == (1, 1)
+    assert told["uncleanable_partitions"] == 1
+    assert 0 < told["written_bytes_total"] < told["read_bytes_total"]
+    assert told["max_dirty_ratio"] == 1
+    assert list(cleaner_families(None)) == [], "nothing is compacted here"
