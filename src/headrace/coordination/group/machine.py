@@ -43,6 +43,8 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
+from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest
 
 __all__ = ["Commit", "Group", "GroupMachine"]
@@ -63,6 +65,9 @@ class GroupMachine:
         image: Callable[[], MetadataImage],
     ) -> None:
         self.groups: dict[str, Group] = {}
+        # Names of share and streams groups, which wait here for an Apache Kafka that serves them. A
+        # group of ours with such a name would keep it from loading this partition at all.
+        self.taken_names: set[str] = set()
         self.offsets = Offsets()
         self.deadlines = Deadlines()
         self.settings = settings
@@ -82,6 +87,8 @@ class GroupMachine:
             self.offsets.replay(key, value)
         elif type(key) is GroupMetadataKey:
             self._replay_classic(key.group, value)
+        elif isinstance(key, ShareGroupMetadataKey | StreamsGroupMetadataKey):
+            (self.taken_names.discard if value is None else self.taken_names.add)(key.group_id)
         else:
             consumer_group.replay(self.groups, record)
 
@@ -184,6 +191,10 @@ class GroupMachine:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
+        if found is None and request.group_id in self.taken_names:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
+            )
         if found is None or found.state is State.EMPTY:
             new = ConsumerGroup(request.group_id)
             before = [] if found is None else [records.forgotten_group(request.group_id)]
@@ -223,6 +234,9 @@ class GroupMachine:
         timeout_ms = request.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        if request.group_id in self.taken_names and request.group_id not in self.groups:
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Decision(response=classic.join_refused(classic.UNKNOWN, code))
         group = self.find(request.group_id)
         if isinstance(group, ClassicGroup) or group is None:
             return self.classic.join(group, request, client, now)

@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets`: which kinds there are and how a change becomes one.
 
 The formats are those that Apache Kafka 4.3 writes, so that its tools read them and its brokers go
-on with them. Kinds of share and streams groups are passed over.
+on with them. Of share and streams groups only the names count, since they are taken; their other
+kinds are passed over, and stay in the log.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from headrace.protocol.messages import (
     legacy_offset_commit_value,
     offset_commit_key,
     offset_commit_value,
+    share_group_metadata_key,
+    share_group_metadata_value,
+    streams_group_metadata_key,
+    streams_group_metadata_value,
 )
 from headrace.protocol.messages.group_metadata_key import GroupMetadataKey
 from headrace.protocol.messages.group_metadata_value import GroupMetadataValue
@@ -89,6 +94,8 @@ CODEC = RecordCodec(
             consumer_group_current_member_assignment_value,
         ),
         (consumer_group_regular_expression_key, consumer_group_regular_expression_value),
+        (share_group_metadata_key, share_group_metadata_value),
+        (streams_group_metadata_key, streams_group_metadata_value),
     ],
     shortcuts={OffsetCommitKey: _encode_offset},
 )
