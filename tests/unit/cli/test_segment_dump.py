@@ -10,8 +10,11 @@ import pytest
 from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
 from headrace.cli.segment import dump, rows_of
+from headrace.coordination.group.records import CODEC as GROUPS
+from headrace.coordination.group.records import committed_offset
 from headrace.protocol.compression import NAMES
 from headrace.protocol.control_records import end_txn_batch
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.protocol.record_batch import Record, RecordHeader, build
 from headrace.storage import checkpoints, offset_index, time_index, transaction_index
 
@@ -60,6 +63,32 @@ def test_a_marker_says_how_the_transaction_ended(tmp_path: Path) -> None:
     assert row.values["flags"] == "control,transactional"
     assert row.values["producer"] == 9
     assert control.values["says"] == "ABORT"
+
+
+def test_records_of_internal_topics_are_read_in_their_formats(tmp_path: Path) -> None:
+    def in_folder(name: str, pairs: list[tuple[bytes, bytes | None]]) -> list[Row]:
+        folder = tmp_path / name
+        folder.mkdir()
+        data = build([Record(key, value, [], NOON_MS) for key, value in pairs])
+        return [row for row in rows(a_log(folder, data), records=True) if row.kind == "record"]
+
+    encoded = GROUPS.encode(committed_offset("g", "orders", 2, OffsetCommitValue(41)))
+    share = b"\x00\x0b\x00\x07sharing"  # a share group, which we do not serve
+    share_value = b"\x00\x00" + b"\x00\x00\x00\x05" + bytes(9)  # version, epoch, hash, no tags
+    found = in_folder(
+        "__consumer_offsets-7",
+        [encoded, (encoded[0], None), (share, share_value), (b"x", b"stray")],
+    )
+    said = [(row.values["key"], row.values["value"]) for row in found]
+    assert said[0][0] == "OffsetCommitKey(group='g', topic='orders', partition=2)"
+    assert str(said[0][1]).startswith("OffsetCommitValue(offset=41, ")
+    assert said[1] == (said[0][0], None)
+    assert said[2][0] == "ShareGroupMetadataKey(group_id='sharing')"
+    assert str(said[2][1]).startswith("ShareGroupMetadataValue(epoch=5")
+    assert said[3] == ("x", "stray")
+    assert not any(row.damage for row in found)
+    [plain] = in_folder("orders-0", [encoded])
+    assert "OffsetCommitKey" not in plain.values["key"]
 
 
 def test_a_flipped_byte_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from headrace.cli.dump.internal_topics import codecs_of, in_words
 from headrace.cli.dump.rows import Row, moment
+from headrace.coordination.records import RecordCodec
 from headrace.metadata import records as metadata_records
 from headrace.protocol.compression import NAMES as COMPRESSIONS
 from headrace.protocol.control_records import ControlKind, kind_of, read_control_record
@@ -30,9 +32,9 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def batch_rows(path: Path, *, records: bool) -> Iterator[Row]:
-    is_metadata = path.suffix == ".checkpoint" or path.absolute().parent.name.startswith(
-        METADATA_TOPIC
-    )
+    folder = path.absolute().parent.name
+    is_metadata = path.suffix == ".checkpoint" or folder.startswith(METADATA_TOPIC)
+    codecs = codecs_of(folder)
     with path.open("rb") as file:
         end = path.stat().st_size
         position = 0
@@ -45,7 +47,7 @@ def batch_rows(path: Path, *, records: bool) -> Iterator[Row]:
             good = crc_is_right(batch)
             yield _batch_row(header, position, None if good else "the CRC does not fit")
             if records and good:
-                yield from _record_rows(batch, header, is_metadata)
+                yield from _record_rows(batch, header, is_metadata, codecs)
             position += len(batch)
 
 
@@ -93,20 +95,28 @@ def _batch_row(header: BatchHeader, position: int, damage: str | None) -> Row:
     return Row("batch", values, damage)
 
 
-def _record_rows(batch: bytes, header: BatchHeader, is_metadata: bool) -> Iterator[Row]:
+def _record_rows(
+    batch: bytes, header: BatchHeader, is_metadata: bool, codecs: tuple[RecordCodec, ...]
+) -> Iterator[Row]:
     try:
         for record in walk(batch, LARGEST_PAYLOAD_BYTES):
-            yield _record_row(record, header, is_metadata)
+            yield _record_row(record, header, is_metadata, codecs)
     except MalformedMessage as problem:
         yield Row("records", {}, str(problem), indent=1)
 
 
-def _record_row(record: Record, header: BatchHeader, is_metadata: bool) -> Row:
+def _record_row(
+    record: Record, header: BatchHeader, is_metadata: bool, codecs: tuple[RecordCodec, ...]
+) -> Row:
     values: dict[str, Any] = {"offset": record.offset, "time": moment(record.timestamp)}
     if header.is_control:
         return Row("control", values | _control_values(record), indent=1)
     if is_metadata:
         return Row("record", values | _metadata_values(record), indent=1)
+    words = in_words(codecs, record.key, record.value) if codecs and record.key else None
+    if words is not None:
+        values["key"], values["value"] = words
+        return Row("record", values, indent=1)
     values["key"] = shown(record.key)
     values["value"] = shown(record.value)
     if record.headers:
