@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.environment import File
+from headrace.environment import Buffer, File
 from headrace.protocol.record_batch import HEADER, HEADER_SIZE, LENGTH_AT, LENGTH_OVERHEAD
 
 # Base offset, length and leader epoch: the leader sets the outer two, the length lies between them.
@@ -68,6 +68,15 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[Header]:
             return
         yield header
         position += size
+
+
+def headers_of(batches: Buffer) -> Iterator[Header]:
+    """Of whole batches, one behind the other."""
+    view, position = memoryview(batches), 0
+    while position < len(view):
+        header = header_at(view, position, position)
+        yield header
+        position += header.size
 
 
 def find_batch(file: File, offset: int, position: int, end: int) -> tuple[int, int] | None:

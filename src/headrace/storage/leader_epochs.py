@@ -83,6 +83,10 @@ class LeaderEpochs:
             kept = [(self.entries[above - 1][0], start_offset), *self.entries[above:]]
             self._keep(kept)
 
+    def begins_after(self, offset: int) -> bool:
+        """Whether an epoch begins at `offset` or later."""
+        return bool(self.entries) and self.entries[-1][1] >= offset
+
     def clear(self) -> None:
         self._keep([])
 

@@ -213,6 +213,32 @@ class ProducerState:
         producer.last_timestamp = timestamp
         return first_offset
 
+    def take_back(self, producer_ids: Iterable[int], offset: int) -> bool:
+        """Forget what these producers wrote from `offset` on, which no marker ended. False, and
+        nothing has changed: it is not known any more what was before.
+
+        As many of the last batches are known then as there are fewer on their way to us: a client
+        that sends again what was lost has no more than five of them in all.
+        """
+        touched = []
+        for producer_id in producer_ids:
+            producer = self.producers.get(producer_id)
+            if producer is None or not producer.batches or producer.batches[0][2] >= offset:
+                return False  # its first batch, or the first of an epoch
+            went_on = 0 <= producer.transaction_first_offset < offset
+            if producer.coordinator_epoch != -1 and not went_on:
+                return False  # perhaps the first after a marker
+            touched.append(producer)
+        for producer in touched:
+            while producer.last_offset >= offset:
+                producer.batches.pop()
+            producer.next_sequence = (producer.last_sequence + 1) & MAX_SEQUENCE
+            producer.last_timestamp = producer.batches[-1][4]
+            if producer.transaction_first_offset >= offset:
+                del self.open_transactions[producer.transaction_first_offset]
+                producer.transaction_first_offset = -1
+        return True
+
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self.producers.get(producer_id)
         return (

@@ -293,6 +293,17 @@ class Segment:
             next_offset = batch.last_offset + 1
         return next_offset
 
+    def take_back(self, to_offset: int, size: int) -> None:
+        """The batches from `to_offset` on did not reach the file, which ends at `size`."""
+        self.size = size
+        self.index.truncate(to_offset)
+        self.time_index.truncate(to_offset)
+        self._note_fullness()
+        entries = self.index.entries
+        self.bytes_since_index = size - (self.index.entry(entries - 1)[1] if entries else 0)
+        if self.offset_of_max_timestamp >= to_offset:
+            self.find_max_timestamp()
+
     def truncate(self, to_offset: int, settings: LogSettings, *, wall_ms: int) -> None:
         """Cut from the first batch that reaches `to_offset` on; this becomes the active segment."""
         found = self.find(to_offset)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self
 
-from headrace.environment import File
+from headrace.environment import Buffer, File
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.record_batch import CONTROL
 from headrace.storage import retention
+from headrace.storage.batch_headers import headers_of
 from headrace.storage.flush import Flush, Unflushed
 from headrace.storage.leftovers import CLEANED, FILE_SUFFIXES, SWAP
 from headrace.storage.log_settings import LogSettings
@@ -154,7 +156,35 @@ class SegmentedLog:
             segment.open_file().append_all(pieces)
         except OSError as problem:
             self.lost_pending = True
+            if self._take_back(pieces):
+                raise self._storage_error(problem) from problem
             self._reload_after(problem)
+
+    def _take_back(self, pieces: list[Buffer]) -> bool:
+        """Forget batches that the file did not take. False: only the file knows what was before.
+
+        To read a large segment again takes seconds, in which nobody is served; on a full disk that
+        would be so for each producer that tries again.
+        """
+        segment = self.active
+        size = segment.size - sum(map(len, pieces))
+        lost = [batch for piece in pieces for batch in headers_of(piece)]
+        offset = lost[0].base_offset
+        if (
+            size <= 0
+            or size != segment.open_file().size
+            or any(batch.attributes & CONTROL for batch in lost)
+            or self.epochs.begins_after(offset)
+            or not self.producers.take_back({b.producer_id for b in lost} - {-1}, offset)
+        ):
+            return False
+        try:
+            segment.take_back(offset, size)
+        except OSError:
+            return False
+        self.end_offset = offset
+        self._forget_recent()
+        return True
 
     def write_at_once(self) -> None:
         """Write what the caller has appended just now. If the disk refuses and nothing else waited

@@ -79,6 +79,11 @@ class SparseIndex:
         """Keep the first `entries`; what lies behind them in the file becomes zeros."""
         if entries >= self.entries:
             return
+        written = self.entries - len(self._unwritten)
+        if entries >= written:  # the file does not know of them
+            del self._unwritten[entries - written :]
+            self.entries = entries
+            return
         self.write()
         self.entries = entries
         file = self.open_file()

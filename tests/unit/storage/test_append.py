@@ -299,7 +299,7 @@ def test_a_log_that_could_not_be_read_again_is_read_again_before_it_is_closed(
     with monkeypatch.context() as patched:
         patched.setattr(LeaderEpochs, "load", broken)
         disk.is_full = True
-        log.append_values(b"lost")
+        log.append(batch(b"lost", producer_id=7, producer_epoch=0, base_sequence=0))
         with pytest.raises(KafkaError):
             log.end_turn()
         with pytest.raises(OSError, match="Input/output"):  # so nobody calls this clean
