@@ -221,6 +221,7 @@ class LogCleaner:
         self._cleaned_to[leader.topic, leader.index] = cleaned_to
         self._topic_ids[leader.topic, leader.index] = leader.topic_id
         self._in_background(self._checkpoint_work(leader.log.folder))
+        self._apply_retention(leader)
         self.tick()
 
     def failed(self, reason: str, *, damaged: bool) -> None:
@@ -236,6 +237,12 @@ class LogCleaner:
             log.warning("%s-%d was not compacted: %s", leader.topic, leader.index, reason)
         self._end_round()
         self._rest()
+
+    def _apply_retention(self, leader: PartitionLeader) -> None:
+        """It was put off during the round; rounds that follow one another would starve it."""
+        if any(each is leader for each in self._leaders()):
+            with suppress(KafkaError):  # a full disk: the next time will do
+                self._partitions.apply_retention(leader.log, leader.high_watermark)
 
     def _end_round(self) -> None:
         if self._round is not None:
