@@ -293,3 +293,78 @@ def test_several_static_members_are_removed_by_one_request(bench):
     assert [left.error_code for left in answers] == [E.NONE, E.NONE, E.UNKNOWN_MEMBER_ID]
     answer = bench.join("g", one.member_id, instance="one")
     assert (answer.generation_id, len(answer.members)) == (3, 1)
+
+
+def test_a_static_leader_that_does_not_come_to_a_rebalance_is_followed_by_one_that_did(bench):
+    one, two = group_of(bench, "one", "two")
+    waiting = bench.connect()
+    changed = {"range": subscription("orders", "more")}
+    joining = {"instance": "two", "protocols": changed, "session": waiting}
+    assert bench.join("g", two.member_id, **joining) == PARKED
+    for _ in range(4):
+        bench.heartbeat("g", one.member_id, 2, instance="one")
+        bench.advance(8_000)
+    answer = bench.answer_on(waiting, join_group, 9)
+    assert (answer.generation_id, answer.leader) == (3, two.member_id)
+    assert {member.group_instance_id for member in answer.members} == {"one", "two"}
+
+
+def test_a_rebalance_to_which_no_static_member_comes_goes_on_until_one_does(bench):
+    """Nobody could lead. They live, so they may come yet; their sessions end those that do not."""
+    one, two = group_of(bench, "one", "two")
+    third, gone, _ = bench.member("g")
+    bench.leave("g", third)
+    for _ in range(5):
+        for member in (one, two):
+            code = bench.heartbeat("g", member.member_id, 2, instance=member_name(one, member))
+            assert code == E.REBALANCE_IN_PROGRESS
+        bench.advance(8_000)
+    assert described(bench).group_state == "PreparingRebalance"
+    bench.join("g", one.member_id, instance="one")
+    assert bench.join("g", two.member_id, instance="two").generation_id == 3
+    assert bench.answer_on(gone, join_group, 9).error_code == E.UNKNOWN_MEMBER_ID
+
+
+def member_name(one, member):
+    return "one" if member is one else "two"
+
+
+def test_a_rebalance_goes_on_at_once_when_the_last_one_it_waits_for_is_out(bench):
+    first, second = (one.member_id for one in group_of(bench, None, None))
+    waiting = bench.connect()
+    assert bench.join("g", first, session=waiting) == PARKED
+    bench.advance(10_001)  # the second one's session is over, long before the rebalance's time
+    answer = bench.answer_on(waiting, join_group, 9)
+    assert (answer.generation_id, len(answer.members)) == (3, 1)
+    assert bench.heartbeat("g", second, 2) == E.UNKNOWN_MEMBER_ID
+
+
+def test_only_the_latest_request_of_a_member_waits(bench):
+    """It has given the one before up, and asks again on another connection."""
+    first, second = (one.member_id for one in group_of(bench, None, None))
+    before, after = bench.connect(), bench.connect()
+    assert bench.join("g", first, session=before) == PARKED
+    assert bench.join("g", first, session=after) == PARKED
+    assert bench.answer_on(before, join_group, 9).error_code == E.UNKNOWN_MEMBER_ID
+    assert bench.join("g", second).generation_id == 3
+    assert bench.answer_on(after, join_group, 9).generation_id == 3
+    before, after = bench.connect(), bench.connect()
+    assert bench.sync("g", second, 3, session=before) == PARKED
+    assert bench.sync("g", second, 3, session=after) == PARKED
+    assert bench.answer_on(before, sync_group, 5).error_code == E.UNKNOWN_MEMBER_ID
+    assert bench.sync("g", first, 3, {second: b"mine"}).error_code == E.NONE
+    assert bench.answer_on(after, sync_group, 5).assignment == b"mine"
+
+
+def test_a_commit_between_the_join_and_the_assignment_is_put_off(bench):
+    bench.create("orders")
+    member, _, joined = bench.member("g")
+    who = (member, joined.generation_id)
+    assert bench.commit("g", "orders", 1, member=who) == E.REBALANCE_IN_PROGRESS
+    bench.sync("g", member, joined.generation_id, {member: b"part"})
+    assert bench.commit("g", "orders", 1, member=who) == E.NONE
+
+
+def test_a_promised_id_cannot_become_a_static_member(bench):
+    promised = bench.join("g").member_id
+    assert bench.join("g", promised, instance="one").error_code == E.UNKNOWN_MEMBER_ID

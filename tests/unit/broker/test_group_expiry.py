@@ -5,7 +5,13 @@ import pytest
 from headrace.coordination.group import offset_rules, records
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_topics, list_groups, offset_fetch
+from headrace.protocol.messages import (
+    delete_groups,
+    delete_topics,
+    list_groups,
+    offset_delete,
+    offset_fetch,
+)
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.group_readers import Reader, settle
@@ -231,4 +237,27 @@ def test_a_group_of_which_a_read_topic_is_deleted_goes_on_with_the_others(bench)
     bench.create("orders", 2)
     settle(reader)
     assert reader.has == {"orders": [0, 1], "other": [0]}
+    assert bench.committed("g", "orders") == -1
+
+
+def test_a_group_is_deleted_with_what_its_open_transaction_would_bring(bench):
+    bench.commit("g", "other", 5)
+    open_transaction(bench, 9)
+    request = delete_groups.DeleteGroupsRequest(["g"])
+    assert bench.ask(delete_groups, request).results[0].error_code == E.NONE
+    end_transaction(bench, committed=True)
+    assert (bench.committed("g", "orders"), bench.committed("g", "other")) == (-1, -1)
+    assert groups_of(bench) == set()
+
+
+def test_offsets_of_a_group_of_another_kind_are_deleted_only_when_it_is_empty(bench):
+    options = {"protocol_type": "connect", "protocols": {"default": b"whatever"}}
+    member, _, _ = bench.member("g", **options)
+    part = offset_delete.OffsetDeleteRequestPartition(0)
+    topics = [offset_delete.OffsetDeleteRequestTopic("orders", [part])]
+    request = offset_delete.OffsetDeleteRequest("g", topics)
+    assert bench.ask(offset_delete, request).error_code == E.NON_EMPTY_GROUP
+    bench.leave("g", member)
+    bench.commit("g", "orders", 5)
+    assert bench.ask(offset_delete, request).error_code == E.NONE
     assert bench.committed("g", "orders") == -1

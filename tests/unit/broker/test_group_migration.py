@@ -308,3 +308,21 @@ def test_a_group_that_is_too_large_for_the_other_protocol_stays_what_it_is(tmp_p
     assert two.join().error_code == E.GROUP_MAX_SIZE_REACHED
     assert Reader(bench, "g", "new", "orders").beat().error_code == E.GROUP_MAX_SIZE_REACHED
     assert kind_and_state(bench) == ("classic", "Stable")
+
+
+def test_what_is_refused_to_a_classic_member_in_a_group_of_the_newer_protocol(bench):
+    old, new = mixed(bench)
+    assert old.sync(generation_id=old.generation - 1).error_code == E.ILLEGAL_GENERATION
+    assert old.sync(protocol_name="range").error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert old.sync(protocol_type="connect").error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.sync("g", new.id, new.epoch).error_code == E.UNKNOWN_MEMBER_ID, "not classic"
+    assert bench.heartbeat("g", new.id, new.epoch) == E.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat("g", old.id, old.generation - 1) == E.ILLEGAL_GENERATION
+    assert old.join(protocol_type="connect").error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert old.sync().error_code == E.NONE
+    _, index = min(old.owned)
+    who = (old.id, old.generation)
+    assert bench.commit("g", "orders", 1, partition=index, member=who, version=8) == E.NONE
+    late = (old.id, old.generation + 1)
+    code = bench.commit("g", "orders", 1, partition=index, member=late)
+    assert code == E.ILLEGAL_GENERATION

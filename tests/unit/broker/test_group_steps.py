@@ -2,6 +2,8 @@
 
 import pytest
 
+from headrace.coordination.group import consumer_records
+from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import create_partitions, offset_fetch
 from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
@@ -328,3 +330,77 @@ def test_members_choose_the_assignor_by_majority(bench):
         reader.beat()
     settle(*readers)
     assert describe(bench).assignor_name == "uniform"
+
+
+def test_a_static_member_that_comes_back_and_reads_other_topics_is_given_those(bench):
+    bench.create("payments", 2)
+    one = Reader(bench, "g", "a", "orders", instance="one")
+    two = Reader(bench, "g", "b", "orders", instance="two")
+    one.beat()
+    two.beat()
+    settle(one, two)
+    one.leave(epoch=-2)
+    again = Reader(bench, "g", "c", "payments", instance="one")
+    again.beat()
+    settle(again, two)
+    assert (again.has, two.has) == ({"payments": [0, 1]}, {"orders": [0, 1, 2, 3]})
+
+
+def test_what_a_member_turns_away_from_while_it_gives_other_things_up_goes_with_them(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_consumer_assignment_interval_ms=15_000)
+    bench.find("g")
+    bench.create("orders", 4)
+    bench.create("payments", 1)
+    first = Reader(bench, "g", "a", "orders", "payments")
+    second = Reader(bench, "g", "b", "orders")
+    first.beat()
+    second.beat()
+    bench.advance(15_000)
+    second.beat()
+    held = dict(first.owned)
+    first.beat()
+    assert set(first.has) == {"orders", "payments"}, "it has to give up some of the orders first"
+    first.beat(topics=["payments"], owned=held)
+    assert set(first.has) == {"payments"}, "and now the others too"
+    for _ in range(3):
+        assert first.beat().error_code == E.NONE
+        second.beat()
+        require_no_overlap(first, second)
+    bench.advance(15_000)
+    settle(first, second)
+    assert (first.has, second.has) == ({"payments": [0]}, {"orders": [0, 1, 2, 3]})
+
+
+def test_a_group_whose_protocol_is_switched_off_is_refused(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_coordinator_rebalance_protocols="classic")
+    bench.find("g")
+    bench.create("orders", 4)
+    assert Reader(bench, "g", "a", "orders").beat().error_code == E.UNSUPPORTED_VERSION
+
+
+def test_the_first_assignor_of_the_settings_is_the_default_and_others_are_refused(tmp_path):
+    bench = GroupBench(tmp_path / "data", group_consumer_assignors="range")
+    bench.find("g")
+    bench.create("orders", 4)
+    reader = Reader(bench, "g", "a", "orders")
+    assert reader.beat().error_code == E.NONE
+    assert describe(bench).assignor_name == "range"
+    assert reader.beat(assignor="uniform").error_code == E.UNSUPPORTED_ASSIGNOR
+
+
+def test_epochs_that_an_older_release_did_not_write_are_the_member_s_own(bench):
+    """Then only its present epoch commits; nothing that was another's is taken for its own."""
+    first, second = two_readers(bench)
+    second.leave()
+    settle(first)
+    shard = bench.node.broker.groups.shard_of("g")
+    group = shard.machine.groups["g"]
+    record = consumer_records.current("g", group.members["a"])
+    for part in record.value.assigned_partitions:
+        part.assignment_epochs = []
+    shard.run(bench.now, lambda machine: Decision([record], True))
+    bench.settle()
+    assert bench.commit("g", "orders", 1, member=("a", first.epoch)) == E.NONE
+    for index in range(4):
+        code = bench.commit("g", "orders", 1, partition=index, member=("a", first.epoch - 1))
+        assert code == E.STALE_MEMBER_EPOCH
