@@ -162,6 +162,8 @@ class Consumer(Generic[K, V]):
 
     def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
         """The next record; None if none came in time, or after `stop`."""
+        if not self.stopped and self.has_ready and (record := self.take()) is not None:
+            return record
         records = self.batch(1, timeout_s)
         return records[0] if records else None
 
@@ -252,7 +254,7 @@ class Consumer(Generic[K, V]):
     @property
     def has_ready(self) -> bool:
         """Whether `take` has something to give right now."""
-        return bool(self._fetched.ready) and not self.is_due
+        return self._fetched.can_give and not self.must_rewind
 
     def take(self, *, first: bool = True) -> Record[K, V] | None:
         """A record that was fetched already; None if there is none. Part of `poll`.

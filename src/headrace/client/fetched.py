@@ -35,12 +35,12 @@ class Fetched:
     def __init__(self) -> None:
         self.ready: deque[Message] = deque()
         self._held: dict[TopicPartition, deque[Message]] = {}
-        self._asked_at = 0.0
+        self._silent_from = 0.0
 
     def fetch(self, native: Consumer, timeout_s: float) -> bool:
         """Wait for records; whether some came."""
         first = native.poll(timeout_s)
-        self._asked_at = time.monotonic()
+        self._silent_from = time.monotonic() + SIGN_OF_LIFE_S
         if first is None:
             return False
         # Kept before the next call: a rebalance inside it may take this partition away.
@@ -49,14 +49,19 @@ class Fetched:
         return True
 
     @property
+    def can_give(self) -> bool:
+        """Whether there is something to give, and no sign of life due before."""
+        return bool(self.ready) and time.monotonic() < self._silent_from
+
+    @property
     def is_silent(self) -> bool:
-        """Whether a sign of life is due."""
-        return bool(self.ready) and time.monotonic() - self._asked_at > SIGN_OF_LIFE_S
+        """Whether there is something to give, and a sign of life due before."""
+        return bool(self.ready) and time.monotonic() >= self._silent_from
 
     def show_life(self, native: Consumer) -> None:
         """Fetches one at most, so that what is kept does not grow while the program is slow."""
         one = native.poll(0)
-        self._asked_at = time.monotonic()
+        self._silent_from = time.monotonic() + SIGN_OF_LIFE_S
         if one is not None:
             self.add([one])
 
