@@ -195,6 +195,11 @@ def joining_again(stage: Stage) -> None:
     ask(stage, "without its instance", joining(group, "s", topic.name))
 
 
+def held(described: Any, member: str) -> list[int]:
+    [found] = [one for one in described.groups[0].members if one.member_id == member]
+    return sorted(p for part in found.assignment.topic_partitions for p in part.partitions)
+
+
 def one_move_after_another(stage: Stage) -> None:
     """The first member is told to give up more before it has said that it gave up what it must."""
     topic = new_topic(stage, "moves-848", 6)
@@ -203,6 +208,8 @@ def one_move_after_another(stage: Stage) -> None:
     epoch = ask(stage, "first joins", joining(group, "a", topic.name)).member_epoch
     ask(stage, "second joins", joining(group, "b", topic.name))
     told = ask(stage, "is told", beat(group, "a", epoch))
+    described = describe(stage, "has not yet given up", group)
+    stage.keep("what it still has", held(described, "a"))
     ask(stage, "third joins", joining(group, "c", topic.name))
     left = {topic.id: parts(told, topic)}
     told = ask(stage, "has given up, and is told more", beat(group, "a", epoch, owned=left))

@@ -58,12 +58,18 @@ def test_a_second_member_gets_its_part_when_the_first_has_given_it_up(bench):
     first.beat(owned=None)
     assert len(first.has["orders"]) == 2
     assert (first.epoch, second.epoch) == (2, 3)  # it has not yet said that it gave up
+    held = {one.member_id: shown(one) for one in describe(bench).members}
+    assert held == {"a": [0, 1, 2, 3], "b": []}, "so it is shown with all of it"
     second.beat()
     assert second.has == {}
     settle(first, second)
     assert sorted(first.has["orders"] + second.has["orders"]) == [0, 1, 2, 3]
     assert set(first.has["orders"]) < set(*kept.values())
     assert describe(bench).group_state == "Stable"
+
+
+def shown(member):
+    return sorted(p for part in member.assignment.topic_partitions for p in part.partitions)
 
 
 def test_a_member_that_does_not_give_up_in_time_is_out(bench):

@@ -81,10 +81,20 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
         member.client_host,
         list(member.topics),
         member.regex or "",
-        _assignment(member.assigned, image),
+        _assignment(_held(member), image),
         _assignment(group.target.get(member.id, {}), image),
         CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
+
+
+def _held(member: ConsumerMember) -> Assignment:
+    """What it has to give up it still has, until it says that it has not."""
+    if not member.revoking:
+        return member.assigned
+    return {
+        topic: member.assigned.get(topic, frozenset()) | member.revoking.get(topic, frozenset())
+        for topic in {**member.assigned, **member.revoking}
+    }
 
 
 def _assignment(given: Assignment, image: MetadataImage) -> consumer.Assignment:
