@@ -86,8 +86,9 @@ def test_connect_standalone_keeps_its_place_in_a_file(broker: Node, tmp_path: Pa
         "offset.storage.file.filename": str(tmp_path / "places")
     }
     connectors = {
-        # Its batch.size stays at 2,000: with 20 it stops after 120 of these lines until the file
-        # grows, at Apache Kafka too, because it looks into its buffer only when it has read more.
+        # Its batch.size stays at 2,000: with 20 it stops after 120 of these lines and gives 20 more
+        # for each line that comes, at Apache Kafka as the broker too (seen at both): it looks into
+        # its buffer only when it has read more of the file.
         "source": {
             "name": f"reads-{topic}",
             "connector.class": f"{FILE_STREAM}SourceConnector",
