@@ -1,4 +1,6 @@
-"""Apache Kafka reads the files that the broker wrote: logs, indexes, snapshots, metadata."""
+"""Apache Kafka reads the files that the broker wrote: logs, indexes, snapshots, metadata, the logs
+of groups and transactions; and `headrace segment dump` reads those of Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiokafka
+import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from headrace.cli.dump.rows import Row
+from headrace.cli.failure import Failure
+from headrace.cli.segment import rows_of
 from tests.interop.brokers import Node, make_node
 from tests.interop.clients import ALL_COMPRESSIONS
 from tests.interop.java_session import JavaSession
+from tests.interop.test_groups import filled, members, poll_until
 from tests.interop.topics import create_topic
 
+pytestmark = pytest.mark.timeout(400)
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TROUBLE = re.compile(
     r"isvalid: false|mismatch|non-?consecutive|invalid|not monotonic|corrupt|exception|error",
@@ -23,6 +31,10 @@ TROUBLE = re.compile(
 )
 RECORDS = 4000
 SEGMENT_BYTES = 1 << 20  # the smallest that Kafka 4 allows
+FEW_PARTITIONS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
 
 
 @pytest.fixture(scope="module", params=["stopped", "killed"])
@@ -30,7 +42,7 @@ def written(
     target: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Path]:
     """The data folder of a broker that has ended, by SIGTERM or (after a restart) by kill -9."""
-    node = make_node(target, tmp_path_factory.mktemp(f"files-{request.param}"))
+    node = make_node(target, tmp_path_factory.mktemp(f"files-{request.param}"), FEW_PARTITIONS)
     node.start()
     for compression in ALL_COMPRESSIONS:
         topic = create_topic(
@@ -40,6 +52,7 @@ def written(
         )
         asyncio.run(fill(node, topic, compression))
     change_metadata(node)
+    use_coordinators(node)
     if request.param == "killed":
         node.kill()
         node.start()  # indexes are rebuilt where they were not whole
@@ -78,6 +91,49 @@ def change_metadata(node: Node) -> None:
     gone = create_topic(node.bootstrap, "gone")
     for deleted in admin.delete_topics([gone]).values():
         deleted.result(30)
+
+
+@pytest.fixture(scope="module")
+def apaches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Apache Kafka leaves after the same story."""
+    node = make_node("apache", tmp_path_factory.mktemp("files-apache"), FEW_PARTITIONS)
+    with node:
+        topic = create_topic(node.bootstrap, "dump-zstd")
+        asyncio.run(fill(node, topic, "zstd"))
+        change_metadata(node)
+        use_coordinators(node)
+        node.stop()
+    return node.data
+
+
+def use_coordinators(node: Node) -> None:
+    """Groups of both protocols whose members come and go, places with and without a member, and
+    transactions of both ends."""
+    topic = filled(node, "coordinated")
+    kinds: list[dict[str, str]] = [
+        {"partition_assignment_strategy": "range"},
+        {"partition_assignment_strategy": "cooperative-sticky", "group_instance_id": "till"},
+        {"group_protocol": "consumer"},
+        {"group_protocol": "consumer", "group_instance_id": "desk"},
+    ]
+    for number, settings in enumerate(kinds):
+        with members(node, f"dumped-{number}", 1, **settings) as [consumer]:
+            consumer.subscribe(["^coordinated-.*" if number == 2 else topic])
+            poll_until([consumer], lambda read: bool(read[0]))
+            consumer.commit(asynchronous=False)
+    place = confluent_kafka.TopicPartition(topic, 1, 7, metadata="a note")
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": node.bootstrap, "transactional.id": "dumped"}
+    )
+    producer.init_transactions(30)
+    with members(node, "dumped-alone", 1) as [alone]:
+        alone.commit(offsets=[place], asynchronous=False)
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce(topic, b"x", partition=0)
+            producer.send_offsets_to_transaction([place], alone.consumer_group_metadata(), 30)
+            assert producer.flush(30) == 0
+            end(30)
 
 
 def files(data: Path, pattern: str) -> str:
@@ -157,3 +213,86 @@ def test_snapshots_of_the_metadata_are_decoded(written: Path, java: JavaSession)
     first = written / "__cluster_metadata-0" / f"{0:020}-{0:010}.checkpoint"
     dumped = java.run(DUMP, "--files", str(first), "--cluster-metadata-decoder")
     assert "SnapshotHeader" in dumped and "KRaftVoters" in dumped and "KRaftVersion" in dumped
+
+
+# ---- the logs of coordinators
+
+GROUP_DECODER, TRANSACTION_DECODER = "--offsets-decoder", "--transaction-log-decoder"
+
+
+def decoded(java: JavaSession, data: Path, topic: str, decoder: str) -> tuple[set[str], int]:
+    """Kinds (type of the key, version of the value or none) and number of an internal topic's
+    records, as Apache's tool decodes them: each of them."""
+    dumped = java.run(DUMP, "--files", files(data, f"{topic}-*/*.log"), decoder)
+    lines = [line for line in dumped.splitlines() if line.startswith("| offset: ")]
+    records = [line for line in lines if "endTxnMarker" not in line]
+    found = [
+        re.search(
+            r' key: \{"type":"(\d+)","data":.*?\} payload: (?:\{"version":"(\d+)"|<DELETE>)', line
+        )
+        for line in records
+    ]
+    unread = [line for line, match in zip(records, found, strict=True) if match is None]
+    assert not unread, unread[:3]
+    return {f"{match[1]} v{match[2]}" for match in found if match is not None}, len(lines)
+
+
+def test_every_record_of_groups_is_one_that_apache_writes(
+    written: Path, apaches: Path, java: JavaSession
+) -> None:
+    ours, count = decoded(java, written, "__consumer_offsets", GROUP_DECODER)
+    theirs, _ = decoded(java, apaches, "__consumer_offsets", GROUP_DECODER)
+    assert ours == theirs
+    assert {kind.split()[0] for kind in ours} == {"1", "2", "3", "5", "6", "7", "8", "16"}
+    assert count > 20
+
+
+def test_every_record_of_transactions_is_one_that_apache_writes(
+    written: Path, apaches: Path, java: JavaSession
+) -> None:
+    ours, count = decoded(java, written, "__transaction_state", TRANSACTION_DECODER)
+    theirs, _ = decoded(java, apaches, "__transaction_state", TRANSACTION_DECODER)
+    assert ours == theirs
+    assert count >= 7, "an identity, and three steps of each transaction"
+
+
+# ---- ours on theirs
+
+
+def test_segment_dump_reads_every_file_of_ours(written: Path, java: JavaSession) -> None:
+    check_segment_dump(written, java)
+
+
+def test_segment_dump_reads_every_file_of_apaches(apaches: Path, java: JavaSession) -> None:
+    check_segment_dump(apaches, java)
+
+
+def check_segment_dump(data: Path, java: JavaSession) -> None:
+    """No file is strange, nothing is damaged, and internal records are as many as Apache's tool
+    finds, each in its format."""
+    read: dict[str, list[Row]] = {}
+    strange = set()
+    for path in sorted(path for path in data.rglob("*") if path.is_file()):
+        if path.suffix == ".deleted" or path.parent.name.endswith("-delete"):
+            continue
+        try:
+            read[str(path)] = list(rows_of(path, records=True))
+        except Failure:
+            strange.add(path.name)
+    assert strange <= {".lock"}
+    damaged = {path: row for path, rows in read.items() for row in rows if row.damage}
+    assert not damaged
+    for topic, decoder in (
+        ("__consumer_offsets", GROUP_DECODER),
+        ("__transaction_state", TRANSACTION_DECODER),
+    ):
+        shown = [
+            row
+            for path, rows in read.items()
+            if f"/{topic}-" in path
+            for row in rows
+            if row.kind in ("record", "control")
+        ]
+        _, count = decoded(java, data, topic, decoder)
+        assert len(shown) == count
+        assert all("Key(" in row.values["key"] for row in shown if row.kind == "record")
