@@ -6,37 +6,19 @@ from headrace.broker.repeated_commits import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import create_partitions, delete_topics, offset_commit
-from headrace.serving.api import Refused
 from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.repeating import Comer, damaged
 
 GROUP = "g"
+OFFSET_COMMIT = offset_commit.API_KEY
 
 
-class Committer:
-    """One node and one way to come to it: over one connection, or over a new one each time."""
-
+class Committer(Comer):
     def __init__(self, folder, *, stays):
-        self.bench = GroupBench(folder)
-        self.bench.find(GROUP)
-        self.topic_id = self.bench.create("orders", partitions=2)
-        self.session = self.bench.connect()
-        self.stays = stays
-
-    def send(self, frame):
-        """The bytes of the reply, or that the connection was ended."""
-        if not self.stays:
-            self.session = self.bench.connect()
-        data = bytearray(frame)
-        try:
-            self.bench.node.dispatch.feed(self.session, memoryview(data), len(data))
-        except Refused:
-            self.bench.node.dispatch.forget(self.session)
-            self.session = self.bench.connect()
-            return Refused
-        self.bench.settle()
-        reply = b"".join(self.session.outbox)
-        self.session.outbox.clear()
-        return reply
+        bench = GroupBench(folder)
+        bench.find(GROUP)
+        self.topic_id = bench.create("orders", partitions=2)
+        super().__init__(bench, stays=stays)
 
     def code(self, frame, version=9):
         _, answer = decode_response(offset_commit, version, memoryview(self.send(frame))[4:])
@@ -65,18 +47,9 @@ def both(tmp_path):
     return Committer(tmp_path / "stays", stays=True), Committer(tmp_path / "comes", stays=False)
 
 
-def decodes(committer, version, monkeypatch):
-    """Counts how often a commit of this version is decoded."""
-    route = committer.bench.node.dispatch.routes[8 << 16 | version]
-    counted = []
-    decode = route.decode
-    monkeypatch.setattr(route, "decode", lambda *given: counted.append(1) or decode(*given))
-    return counted
-
-
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_commit_is_decoded_once_and_answered_each_time(both, version, monkeypatch):
-    counted = decodes(both[0], version, monkeypatch)
+    counted = both[0].decodes(OFFSET_COMMIT << 16 | version, monkeypatch)
     for offset in (1, 2**40, 7, 0):
         replies = [one.send(request(one, offset, version=version)) for one in both]
         assert replies[0] == replies[1] != b""
@@ -108,14 +81,7 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
     good = request(both[0], 5)
     for committer in both:
         committer.send(good)
-    changed = [
-        good[:at] + bytes([good[at] ^ bits]) + good[at + 1 :]
-        for at in range(4, len(good))
-        for bits in (1, 2, 0x80, 0xFF)
-    ]
-    cut = [(size - 4).to_bytes(4, "big") + good[4:size] for size in range(14, len(good))]
-    more = (len(good) - 3).to_bytes(4, "big") + good[4:] + b"\0"
-    for frame in [*changed, *cut, more]:
+    for frame in damaged(good):
         replies = [committer.send(frame) for committer in both]
         assert replies[0] == replies[1], frame
         assert both[0].places() == both[1].places(), frame
@@ -126,7 +92,7 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
 def test_who_is_no_member_any_more_is_refused_although_recognized(tmp_path, monkeypatch):
     committer = Committer(tmp_path, stays=True)
     member = committer.bench.stable_group(GROUP)
-    counted = decodes(committer, 9, monkeypatch)
+    counted = committer.decodes(OFFSET_COMMIT << 16 | 9, monkeypatch)
     for offset in (1, 2, 3):
         assert committer.code(request(committer, offset, member=member)) == 0
     assert len(counted) == 1
@@ -149,7 +115,7 @@ def test_a_commit_that_is_recognized_keeps_the_session_of_its_member(tmp_path):
 def test_a_topic_that_was_made_again_or_has_grown_is_looked_at_again(tmp_path, monkeypatch):
     committer = Committer(tmp_path, stays=True)
     bench = committer.bench
-    counted = decodes(committer, 9, monkeypatch)
+    counted = committer.decodes(OFFSET_COMMIT << 16 | 9, monkeypatch)
     committer.send(request(committer, 1))
     target = delete_topics.DeleteTopicState("orders", bytes(16))
     bench.ask(delete_topics, delete_topics.DeleteTopicsRequest([target], [], 1_000))

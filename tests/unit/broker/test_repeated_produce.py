@@ -5,34 +5,15 @@ import pytest
 from headrace.broker.repeated_produce import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import delete_topics, produce
-from headrace.serving.api import Refused
 from tests.unit.broker.bench import Bench, build, values_in
+from tests.unit.broker.repeating import Comer, damaged
 
 
-class Producer:
-    """One node and one way to come to it: over one connection, or over a new one each time."""
-
+class Producer(Comer):
     def __init__(self, folder, *, stays):
-        self.bench = Bench(folder)
-        self.topic_id = self.bench.create("orders", partitions=2)
-        self.session = self.bench.connect()
-        self.stays = stays
-
-    def send(self, frame):
-        """The bytes of the reply, or that the connection was ended."""
-        if not self.stays:
-            self.session = self.bench.connect()
-        data = bytearray(frame)
-        try:
-            self.bench.node.dispatch.feed(self.session, memoryview(data), len(data))
-        except Refused:
-            self.bench.node.dispatch.forget(self.session)
-            self.session = self.bench.connect()
-            return Refused
-        self.bench.settle()
-        reply = b"".join(self.session.outbox)
-        self.session.outbox.clear()
-        return reply
+        bench = Bench(folder)
+        self.topic_id = bench.create("orders", partitions=2)
+        super().__init__(bench, stays=stays)
 
     def values(self):
         return [values_in(self.bench.fetch("orders", partition=n).records) for n in range(2)]
@@ -54,18 +35,9 @@ def both(tmp_path):
     return Producer(tmp_path / "stays", stays=True), Producer(tmp_path / "comes", stays=False)
 
 
-def decodes(producer, version, monkeypatch):
-    """Counts how often a request of this version is decoded."""
-    route = producer.bench.node.dispatch.routes[version]
-    counted = []
-    decode = route.decode
-    monkeypatch.setattr(route, "decode", lambda *given: counted.append(1) or decode(*given))
-    return counted
-
-
 @pytest.mark.parametrize("version", range(3, 14))
 def test_a_request_is_decoded_once_and_answered_each_time(both, version, monkeypatch):
-    counted = decodes(both[0], version, monkeypatch)
+    counted = both[0].decodes(produce.API_KEY << 16 | version, monkeypatch)
     for values in (["a"], ["b", "c"], ["d" * 300], ["e" * 20_000]):
         replies = [producer.send(request(producer, *values, version=version)) for producer in both]
         assert replies[0] == replies[1] != b""
@@ -97,14 +69,7 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
     good = request(both[0], "good")
     for producer in both:
         producer.send(good)
-    changed = [
-        good[:at] + bytes([good[at] ^ bits]) + good[at + 1 :]
-        for at in range(4, len(good))
-        for bits in (1, 2, 0x80, 0xFF)
-    ]
-    cut = [(size - 4).to_bytes(4, "big") + good[4:size] for size in range(14, len(good))]
-    more = (len(good) - 3).to_bytes(4, "big") + good[4:] + b"\0"
-    for frame in [*changed, *cut, more]:
+    for frame in damaged(good):
         replies = [producer.send(frame) for producer in both]
         assert replies[0] == replies[1], frame
         for producer in both:  # the memory is there again, whatever became of the connection
