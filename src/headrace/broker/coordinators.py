@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from headrace.broker.topics import Topic
-from headrace.coordination.shard import Decision, Later, Machine, Shard
+from headrace.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
@@ -28,8 +28,6 @@ MOST_PLACES = 10_000
 LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62
-# Where a shard is said to stand whose log has lost records that it has seen.
-AHEAD_OF_ITS_LOG = 1 << 62
 # Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
 # again, to whoever is the coordinator then.
 REFUSED_APPEND = {
@@ -214,7 +212,7 @@ class Coordinator:
         """
         for shard in self.shards:
             if journal_of(shard).leader is leader:
-                shard.applied_to = AHEAD_OF_ITS_LOG
+                shard.applied_to = UNKNOWN
 
     def _drop_all(self) -> None:
         for shard in self.shards:

@@ -250,7 +250,8 @@ class Compaction:
             staying = self._keys.not_seen(names)
         else:
             flags = self._keys.staying(fields[0], fields[6] + 1)
-            staying = bytes([flags[delta] for delta in offset_deltas(data, pos, fields[12])])
+            deltas = offset_deltas(data, pos, fields[12], fields[6])
+            staying = bytes([flags[delta] for delta in deltas])
         if tombstones:
             values = values_of_batch(data, pos, fields[12])
             if horizon is not None and horizon <= self._job.wall_ms:

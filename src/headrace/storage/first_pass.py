@@ -122,7 +122,8 @@ class FirstPass:
             found, tombstones = keys_of_batch(data, start, end, count)
             names += found
             if has_gaps(fields):
-                offsets.append([base + delta for delta in offset_deltas(data, start, count)])
+                deltas = offset_deltas(data, start, count, fields[6])
+                offsets.append([base + delta for delta in deltas])
             else:
                 offsets.append(range(base, base + count))
                 if tombstones:

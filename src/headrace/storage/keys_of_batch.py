@@ -82,14 +82,17 @@ def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
     return pos, tombstones
 
 
-def offset_deltas(data: bytes, pos: int, count: int) -> list[int]:
-    """Of records that are known to be whole."""
+def offset_deltas(data: bytes, pos: int, count: int, last: int) -> list[int]:
+    """Of records that are known to be whole; `last` is the batch's own."""
     deltas = []
     for _ in range(count):
         length, at = read_zigzag(data, pos)
         pos = at + length
         _, at = read_zigzag(data, at + 1)
-        deltas.append(read_zigzag(data, at)[0])
+        delta, _ = read_zigzag(data, at)
+        if not 0 <= delta <= last:
+            raise MalformedMessage("record: its offset lies outside its batch")
+        deltas.append(delta)
     return deltas
 
 

@@ -1,8 +1,10 @@
 """Records of one shape are taken together; what comes out is what a walk gives."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import read_zigzag
 from headrace.protocol.record_batch import HEADER_SIZE, Record, build, walk
 from headrace.storage import record_runs
@@ -55,7 +57,7 @@ def test_runs_give_what_a_walk_gives(shapes):
         for record in records
     ]
     assert tombstones == any(r.key is not None and r.value is None for r in records)
-    assert offset_deltas(batch, HEADER_SIZE, count) == list(range(count))
+    assert offset_deltas(batch, HEADER_SIZE, count, count - 1) == list(range(count))
     assert list(values_of_batch(batch, HEADER_SIZE, count)) == [
         record.value is not None for record in records
     ]
@@ -105,6 +107,12 @@ def test_a_batch_that_differs_in_one_byte_is_not_taken_for_the_one_before():
     names, _ = keys_of_batch(bytes(later), HEADER_SIZE, len(alike), 20)
     assert names[6] == b"006kkkkkkk"
     assert names[7] != b"007kkkkkkk"
+
+
+def test_an_offset_outside_its_batch_is_damage():
+    batch = a_batch([(3, 3, 3, 0)])
+    with pytest.raises(MalformedMessage, match="outside its batch"):
+        offset_deltas(batch, HEADER_SIZE, 3, 1)
 
 
 def test_what_was_noted_first_stands_behind_what_is_noted_later():
