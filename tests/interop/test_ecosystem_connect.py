@@ -22,6 +22,7 @@ from tests.interop.ecosystem import (
 )
 from tests.interop.test_ecosystem_python import read
 from tests.interop.topics import create_topic
+from tests.whole_lines import whole_lines
 
 pytestmark = pytest.mark.timeout(300)  # two starts of a JVM with all of Connect on a busy machine
 
@@ -42,10 +43,6 @@ def ask(port: int, path: str, body: object = None) -> object:
             return json.load(answer)
     except OSError:
         return None
-
-
-def lines_of(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def anyones(broker: Node, port: int) -> dict[str, str]:
@@ -112,8 +109,8 @@ def test_connect_standalone_keeps_its_place_in_a_file(broker: Node, tmp_path: Pa
             more.writelines(f"{line}\n" for line in lines[len(LINES) :])
         log = tmp_path / f"connect-{len(lines)}.log"
         with running(command, log) as process:
-            wait_until(lambda: len(lines_of(sink)) >= len(lines), process, log)  # noqa: B023
-        assert lines_of(sink) == lines
+            wait_until(lambda: len(whole_lines(sink)) >= len(lines), process, log)  # noqa: B023
+        assert whole_lines(sink) == lines
     assert [value for _, value in read(broker, topic, len(lines), log)] == lines
 
 
@@ -143,16 +140,16 @@ def test_connect_carries_a_file_through_a_topic_exactly_once(broker: Node, tmp_p
         for name, config in connectors.items():
             made = ask(port, "/connectors", {"name": name, "config": config})
             assert made is not None, log.read_text()[-4000:]
-        wait_until(lambda: len(lines_of(sink)) >= len(LINES), process, log)
-    assert lines_of(sink) == LINES
+        wait_until(lambda: len(whole_lines(sink)) >= len(LINES), process, log)
+    assert whole_lines(sink) == LINES
 
     # The worker has ended; another one of the same group goes on where its place was kept.
     with source.open("a") as more:
         more.write("the last line\n")
     with running(command, log) as process:
-        wait_until(lambda: lines_of(sink)[-1] == "the last line", process, log)
-    assert lines_of(sink) == [*LINES, "the last line"]
-    assert [value for _, value in read(broker, topic, len(LINES) + 1, log)] == lines_of(sink)
+        wait_until(lambda: whole_lines(sink)[-1] == "the last line", process, log)
+    assert whole_lines(sink) == [*LINES, "the last line"]
+    assert [value for _, value in read(broker, topic, len(LINES) + 1, log)] == whole_lines(sink)
 
 
 def test_an_exactly_once_source_is_killed_in_the_middle(broker: Node, tmp_path: Path) -> None:

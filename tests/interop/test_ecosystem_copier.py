@@ -16,6 +16,7 @@ from tests.interop.brokers import Node
 from tests.interop.ecosystem import running, wait_until
 from tests.interop.tools import java_command
 from tests.interop.topics import create_topic
+from tests.whole_lines import whole_lines
 
 pytestmark = pytest.mark.timeout(300)  # a killed member's session lasts ten seconds
 
@@ -38,9 +39,8 @@ def copier(broker: Node, source: str, sink: str, name: str) -> list[str]:
 
 def copied(log: Path) -> int:
     """How many records a copier says it has committed."""
-    lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
-    whole = [line for line in lines if line.endswith("}")]
-    return int(json.loads(whole[-1])["totalProcessed"]) if whole else 0
+    told = [line for line in whole_lines(log) if line.startswith("{")]
+    return int(json.loads(told[-1])["totalProcessed"]) if told else 0
 
 
 def values(broker: Node, topic: str) -> list[list[bytes]]:

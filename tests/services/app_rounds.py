@@ -24,6 +24,7 @@ from headrace.client import Admin, Producer
 from headrace.client.connection import Connection
 from headrace.client.reading import RecordReader
 from tests.services.app_worker import GROUP, OUT, TOPIC
+from tests.whole_lines import whole_lines
 
 ATTEMPTS = 4
 
@@ -117,10 +118,8 @@ class Workers:
 
     def lines(self) -> list[tuple[str, int, int]]:
         """Key, number and process of each effect, in the order they had."""
-        if not self.effects.exists():
-            return []
         found = []
-        for line in self.effects.read_text().splitlines():
+        for line in whole_lines(self.effects):
             key, number, _, pid = line.split()
             found.append((key, int(number), int(pid)))
         return found

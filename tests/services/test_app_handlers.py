@@ -16,6 +16,7 @@ from headrace.client import Admin, Producer
 from headrace.client.connection import Connection
 from headrace.client.reading import RecordReader
 from tests.interop.brokers import HeadraceNode
+from tests.whole_lines import whole_lines
 
 pytestmark = pytest.mark.timeout(180)
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
@@ -139,7 +140,7 @@ def test_the_worker_outlives_them_all_and_says_who_blocked_the_loop(
             stderr=out,
         )
     try:
-        until(lambda: len(notes.read_text().splitlines()) >= 6, log)
+        until(lambda: len(whole_lines(notes)) >= 6, log)
         for topic in given:
             until(lambda at=topic: len(dead_letters(node.bootstrap, at)) == 6, log)  # type: ignore[misc]
         assert worker.poll() is None
@@ -149,9 +150,9 @@ def test_the_worker_outlives_them_all_and_says_who_blocked_the_loop(
         if worker.poll() is None:
             worker.kill()
             worker.wait()
-    done = [line.split()[0] for line in notes.read_text().splitlines()]
+    done = [line.split()[0] for line in whole_lines(notes)]
     assert sorted(done) == ["block", "fork", "fork", "good", "good", "job"]  # none twice
-    assert {line.split()[1] for line in notes.read_text().splitlines()} == {str(worker.pid)}
+    assert {line.split()[1] for line in whole_lines(notes)} == {str(worker.pid)}
     for topic in given:
         found = dead_letters(node.bootstrap, topic)
         assert found.pop(NOT_UTF8) == "headrace.app.decoding.Undecodable"

@@ -30,6 +30,7 @@ from headrace.client.connection import Connection
 from headrace.client.reading import RecordReader
 from tests.interop.brokers import TARGET, free_port, make_node
 from tests.soak.report import write_row
+from tests.whole_lines import whole_lines
 
 EVENTS = int(os.environ.get("EVENTS", "20000"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31))
@@ -196,7 +197,7 @@ def letters(bootstrap: str, trigger: str) -> set[int]:
 
 
 def booked_in(path: Path) -> set[int]:
-    return {int(line) for line in path.read_text().split()}
+    return {int(line) for line in whole_lines(path)}
 
 
 def until(true: Callable[[], object], triggers: Triggers, within_s: float) -> None:

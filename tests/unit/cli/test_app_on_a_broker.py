@@ -17,6 +17,7 @@ import pytest
 from headrace.cli.workers import python_files
 from headrace.testing import Broker
 from tests.unit.cli.conftest import CommandLine
+from tests.whole_lines import whole_lines
 
 PROGRAM = """
 import os
@@ -61,8 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def lines(project: Path) -> list[list[str]]:
-    out = project / "out"
-    return [line.split() for line in out.read_text().splitlines()] if out.exists() else []
+    return [line.split() for line in whole_lines(project / "out")]
 
 
 def test_an_app_is_described(project: Path, headrace: CommandLine) -> None:
