@@ -83,6 +83,7 @@ class Broker:
         "served",
         "served_by_controllers",
         "described",
+        "encoded_metadata",
         "bytes_out",
         "disk_refusals",
         "_quiet_until_ms",
@@ -132,6 +133,8 @@ class Broker:
         self.served_by_controllers: list[tuple[int, int, int]] = []
         # Of this image, by name and operations, as asked for.
         self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
+        # Of this image, all topics, by version and listener.
+        self.encoded_metadata: dict[tuple[int, str], bytes] = {}
         self.bytes_out = 0
         self.disk_refusals = 0
         self._quiet_until_ms = 0
@@ -195,6 +198,7 @@ class Broker:
         """The controller has committed changes."""
         before, self.image = self.image, image
         self.described.clear()
+        self.encoded_metadata.clear()
         if self.authorizer is not None:
             self.authorizer.follow(image.acls)
         if before.topics is not image.topics:

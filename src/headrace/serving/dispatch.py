@@ -387,7 +387,7 @@ def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
         return answer
     if type(answer) is bytes:
         # An acknowledgement of Produce ends with this number, and with tags where there are any;
-        # one of OffsetCommit begins with it.
+        # answers of OffsetCommit and Metadata begin with it.
         tags = 1 if route.flexible else 0
         at = len(answer) - 4 - tags if route.api_key == PRODUCE_KEY else 0
         return answer[:at] + wait_ms.to_bytes(4, "big") + answer[at + 4 :]

@@ -291,6 +291,21 @@ def test_whoever_takes_too_much_time_is_told_so_in_every_answer(tmp_path):
     assert answer.throttle_time_ms == 1_000 and session.muted
 
 
+@pytest.mark.parametrize("version", metadata.VERSIONS)
+def test_one_clients_wait_is_not_told_to_the_next_who_asks_for_all_topics(tmp_path, version):
+    ticks = iter(range(0, 10**15, 3_000_000_000))
+    bench = Bench(tmp_path / "data", request_clock=lambda: next(ticks))
+    bench.create("orders")
+    request = metadata.MetadataRequest([] if version == 0 else None)
+    answers = []
+    for percent in (None, 20, None):
+        limit(bench, **{TIME: percent})
+        answers.append(bench.ask(metadata, request, version=version))
+    told = 1_000 if version >= 3 else 0  # older answers have no place for it
+    assert [answer.throttle_time_ms for answer in answers] == [0, told, 0]
+    assert [answer.topics[0].name for answer in answers] == ["orders"] * 3
+
+
 def test_recognized_commits_are_told_so_too(tmp_path):
     ticks = iter(range(0, 10**15, 3_000_000_000))
     bench = Bench(tmp_path / "data", request_clock=lambda: next(ticks))

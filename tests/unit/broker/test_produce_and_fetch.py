@@ -257,6 +257,24 @@ def test_old_records_go_with_their_segments(bench):
     assert values_in(bench.fetch("orders", 1).records) == [b"new"]
 
 
+@pytest.mark.parametrize("version", metadata.VERSIONS)
+def test_all_topics_are_told_as_each_by_its_name_and_as_they_are_now(bench, version):
+    def everything():
+        nothing = [] if version == 0 else None
+        return bench.ask(metadata, metadata.MetadataRequest(nothing), version=version)
+
+    bench.create("orders", partitions=3)
+    assert [topic.name for topic in everything().topics] == ["orders"]
+    bench.create("bills")
+    told = everything()
+    assert everything() == told
+    wanted = [metadata.MetadataRequestTopic(bytes(16), name) for name in ("orders", "bills")]
+    request = metadata.MetadataRequest(wanted, False)
+    assert bench.ask(metadata, request, version=version) == told
+    delete(bench, "orders")
+    assert [topic.name for topic in everything().topics] == ["bills"]
+
+
 def test_unknown_topics_are_made_when_a_client_asks_for_them(bench):
     wanted = [metadata.MetadataRequestTopic(bytes(16), "fresh")]
     answer = bench.ask(metadata, metadata.MetadataRequest(wanted, True))

@@ -34,12 +34,18 @@ from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
 NONE = ErrorCode.NONE
+# Dispatch writes it into the bytes of an answer, at their beginning.
+FIRST_WITH_THROTTLE_TIME = 3
 # These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
 ONLY_NAMES_DESPITE_IDS = (10, 11)
 
 
-def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse | Parked:
+def handle(
+    broker: Broker, request: MetadataRequest, call: Call
+) -> MetadataResponse | bytes | Parked:
     version, listener = call.version, call.session.listener
+    if is_everybodys(broker, request, version):
+        return everything(broker, version, listener)
     if request.topics:  # named again and again it is looked for once
         named = {(topic.name, topic.topic_id): topic for topic in request.topics}
         request.topics = list(named.values())
@@ -74,6 +80,28 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
         )
         return later
     return answer()
+
+
+def is_everybodys(broker: Broker, request: MetadataRequest, version: int) -> bool:
+    """All topics, and whoever asks gets the same answer."""
+    return (
+        request.topics is None
+        and version >= FIRST_WITH_THROTTLE_TIME
+        and broker.authorizer is None
+        and not request.include_topic_authorized_operations
+        and not request.include_cluster_authorized_operations
+    )
+
+
+def everything(broker: Broker, version: int, listener: str) -> bytes:
+    """Encoded once per image: clients with a pattern ask for it again and again."""
+    encoded = broker.encoded_metadata.get((version, listener))
+    if encoded is None:
+        topics = [describe(broker, topic, None) for topic in broker.image.topics.values()]
+        pieces: list[bytes] = []
+        messages.ENCODE_RESPONSE[version](respond(broker, listener, topics), pieces.append)
+        encoded = broker.encoded_metadata[version, listener] = b"".join(pieces)
+    return encoded
 
 
 def visible_topics(broker: Broker, call: Call) -> Iterable[TopicImage]:
