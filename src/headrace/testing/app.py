@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -24,7 +25,7 @@ from headrace.app.names import dead_topic, retry_topic
 from headrace.app.quiet import is_quiet, next_due_ms, streams
 from headrace.app.worker import Worker
 from headrace.client.connection import Connection, Setting, connected, program_settings
-from headrace.client.consumer import Consumer
+from headrace.client.reading import RecordReader
 from headrace.client.records import Record, Sent, TopicPartition
 from headrace.client.topics import Topics
 from headrace.contract.delay_topics import companion_of
@@ -181,19 +182,8 @@ class TestApp:
 
     def records(self, topic: str) -> list[Record[bytes, bytes]]:
         """All records of a topic, in the order of their partitions."""
-        with Consumer(self.app.connection) as consumer:
-            places = consumer.partitions_of(topic)
-            ends = self._ends(places)
-            consumer.assign(dict.fromkeys(places, 0))
-            found: list[Record[bytes, bytes]] = []
-            left = {place for place in places if ends[place]}
-            while left:
-                record = consumer.poll(0.2)
-                if record is not None:
-                    found.append(record)
-                positions = consumer.positions()
-                left = {p for p in left if record is not None and positions.get(p, 0) < ends[p]}
-            return sorted(found, key=lambda record: (record.partition, record.offset))
+        with closing(RecordReader(self.app.connection, topic)) as reader:
+            return sorted(reader.records(), key=lambda record: (record.partition, record.offset))
 
     def dead_letters(self, topic: str) -> list[Record[bytes, bytes]]:
         """What was parked of a topic."""

@@ -23,7 +23,7 @@ from headrace.server.settings import load_settings
 if TYPE_CHECKING:
     from headrace.testing.delayed import DelayOnThread
 
-LONGEST_STOP_SECONDS = 10
+LONGEST_STOP_SECONDS = 60
 
 
 class Broker:

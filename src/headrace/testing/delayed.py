@@ -18,7 +18,7 @@ from headrace.services.delay.limits import Limits
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService
 
-LONGEST_STOP_S = 10
+LONGEST_STOP_S = 60
 # What was sent can be listed this soon; a test should not wait a second for it.
 LISTED_AFTER_MS = 20
 

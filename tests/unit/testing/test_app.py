@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import pytest
+
 from headrace import App, Message, Publish, Retry
+from headrace.replication.partition_leader import PartitionLeader
 from headrace.testing import TestApp
 
 
@@ -67,3 +71,26 @@ def test_what_the_app_publishes_can_be_read() -> None:
         assert [r.value for r in running.records("notes")] == [b"done"]
         assert running.dead_letters("orders") == []
     assert app.connection.bootstrap == "nowhere:9092"
+
+
+def test_records_that_come_slowly_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("nowhere:9092", group="g")
+
+    @app.on("orders", publish="invoices")
+    async def bill(order: str) -> str:
+        return f"bill of {order}"
+
+    read, slow = PartitionLeader.read, [0.6]
+
+    def slowly(leader: PartitionLeader, *given: Any, **more: Any) -> Any:
+        """As from a disk that is busy with something else."""
+        if leader.topic == "invoices" and slow:
+            time.sleep(slow.pop())
+        return read(leader, *given, **more)
+
+    with TestApp(app) as running:
+        running.send("orders", "tea")
+        running.settle()
+        monkeypatch.setattr(PartitionLeader, "read", slowly)
+        assert [record.value for record in running.records("invoices")] == [b"bill of tea"]
+    assert not slow
