@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from tests.interop.tools import java_command
+from tests.whole_lines import whole_lines
 
 # `TARGET=apache` turns all these tests on Apache Kafka: what fails there is the tests' own fault.
 TARGET = os.environ.get("TARGET", "headrace")
@@ -38,6 +39,7 @@ ONE_NODE = {
 }
 
 _started: set[subprocess.Popen[bytes]] = set()
+_given: set[int] = set()
 
 
 @atexit.register
@@ -48,7 +50,7 @@ def _end_all() -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
+    """A port nobody listens on now, and that nobody else here was given."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe:
@@ -56,6 +58,8 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        if port not in _given:
+            _given.add(port)
             return port
 
 
@@ -75,7 +79,7 @@ class Node:
     """One broker process. Subclasses say how it is started."""
 
     name = "node"
-    start_within_s = 60.0
+    start_within_s = 180.0
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -110,7 +114,7 @@ class Node:
                 raise AssertionError(f"{self.name} did not start:\n{self.log_text()[-4000:]}")
             time.sleep(0.02)
 
-    def stop(self, within_s: float = 30.0) -> None:
+    def stop(self, within_s: float = 120.0) -> None:
         """SIGTERM, and the clean exit that must follow."""
         if self.process is None:
             return
@@ -172,6 +176,10 @@ class Node:
     def log_text(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
+    def log_lines(self) -> list[str]:
+        """Those that are whole: it may be writing the next."""
+        return whole_lines(self.log_path)
+
     def __enter__(self) -> Node:
         self.start()
         return self
@@ -232,7 +240,7 @@ class ApacheNode(Node):
             "kafka.tools.StorageTool",
             *("format", "--standalone", "-t", self.cluster_id, "-c", str(self.properties)),
         )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

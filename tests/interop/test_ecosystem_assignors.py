@@ -16,8 +16,6 @@ from tests.interop.brokers import Node
 from tests.interop.ecosystem import EcosystemSession
 from tests.interop.topics import create_topic
 
-pytestmark = pytest.mark.timeout(300)  # members of the newer protocol speak every five seconds
-
 Share = frozenset[str]
 
 EVEN = ("3,3", "2,2,2", "3,3")

@@ -19,5 +19,5 @@ def create_topic(
     topic = NewTopic(unique, num_partitions=partitions, replication_factor=1, config=settings)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics([topic]).values():
-        created.result(30)
+        created.result(120)
     return unique

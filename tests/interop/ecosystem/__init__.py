@@ -124,14 +124,14 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(90)  # what it has not committed, the next one would do again
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def wait_until(
-    done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, within_s: float = 150
+    done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, within_s: float = 300
 ) -> None:
     """Look again and again until it is done; the program's last words if it never is."""
     deadline = time.monotonic() + within_s

@@ -68,7 +68,7 @@ class Words:
         place = str(self.checkpoints / name)
         query = writer.option("checkpointLocation", place).trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(60), f"the query {name} did not end"
+            assert query.awaitTermination(240), f"the query {name} did not end"
         finally:
             query.stop()
 

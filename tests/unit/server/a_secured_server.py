@@ -90,7 +90,7 @@ class SecuredServer:
         return found.port
 
     def connect(self, listener: str, context: ssl.SSLContext | None = None) -> socket.socket:
-        plain = socket.create_connection(("127.0.0.1", self.port(listener)), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", self.port(listener)), timeout=60)
         if context is None:
             return plain
         return context.wrap_socket(plain, server_hostname="localhost")
@@ -105,7 +105,7 @@ class SecuredServer:
 
     def __exit__(self, *_: object) -> None:
         self.server.stop()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
 
 
@@ -128,7 +128,7 @@ def receive(connection: socket.socket, length: int) -> bytes:
 
 def is_closed(connection: socket.socket) -> bool:
     """Waits for the end of a connection."""
-    connection.settimeout(10)
+    connection.settimeout(60)
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -137,7 +137,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def until(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
+def until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, "it never came to be"

@@ -71,7 +71,7 @@ public final class Sharing {
         List<Integer> wanted = numbers(shares);
         write(number);
         members.forEach(Member::begin);
-        long deadline = System.nanoTime() + Duration.ofSeconds(80).toNanos();
+        long deadline = System.nanoTime() + Duration.ofSeconds(150).toNanos();
         while (read.size() < sent || !shares().equals(wanted)) {
             members.forEach(Member::poll);
             if (System.nanoTime() > deadline) {

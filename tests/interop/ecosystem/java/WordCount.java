@@ -37,7 +37,7 @@ public final class WordCount {
             streams.cleanUp(); // the state comes back from its changelog topic
             streams.start();
             seen(given[0], output, wanted).forEach((word, counts) -> System.out.println(word + " " + counts));
-            if (!streams.close(Duration.ofSeconds(20))) {
+            if (!streams.close(Duration.ofSeconds(100))) {
                 throw new IllegalStateException("Kafka Streams did not close");
             }
         }
@@ -55,7 +55,7 @@ public final class WordCount {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6_000);
+        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 30_000);
         // Streams leaves no group when it closes; the second run would wait for the first one's session to end.
         settings.put(StreamsConfig.consumerPrefix("internal.leave.group.on.close"), true);
         KafkaStreams streams = new KafkaStreams(topology(given[1], given[2], given[7]).build(), settings);
@@ -90,7 +90,7 @@ public final class WordCount {
             List<TopicPartition> partitions = List.of(new TopicPartition(topic, 0));
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
-            long deadline = System.nanoTime() + Duration.ofSeconds(50).toNanos();
+            long deadline = System.nanoTime() + Duration.ofSeconds(200).toNanos();
             long quiet = 0; // a little longer than needed, to see what comes in excess
             for (int read = 0; quiet < 2; ) {
                 for (ConsumerRecord<String, Long> one : consumer.poll(Duration.ofMillis(400))) {
