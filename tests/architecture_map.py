@@ -15,7 +15,7 @@ DOCUMENT = PROJECT / "docs" / "architecture.md"
 BEGIN = "<!-- map: written by `make map` -->"
 END = "<!-- end of the map -->"
 
-# In the order of the layers, lowest first, then what stands around the node.
+# Every folder, in the order of the layers, lowest first, then what stands around the node.
 FOLDERS = {
     "protocol": "THE WIRE: bytes to messages and back; imports nothing of ours but environment",
     "protocol/codegen": "the generator's parts",
@@ -28,6 +28,7 @@ FOLDERS = {
     "replication": "A PARTITION'S LEADER, pure: who may write, how far readers may see",
     "coordination": "STATE KEPT IN A LOG: decide, append, replay, answer when committed",
     "coordination/group": "consumer groups",
+    "coordination/group/assignors": "how the server shares partitions out (KIP-848)",
     "coordination/transaction": "transactions",
     "serving": "WHAT EVERY REQUEST PASSES: routes, replies in order, purgatory",
     "serving/authentication": "LOGINS, pure: mechanisms and what a session may send",
@@ -39,8 +40,11 @@ FOLDERS = {
     "testing": "the real broker in a test's process",
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
+    "app": "APPLICATIONS ON MESSAGES: handlers, retries, dead letters, exactly once",
+    "app/triggers": "records call functions and HTTP endpoints",
     "services": "what runs beside a cluster, as its client",
     "services/delay": "DELAYED MESSAGES: a pure core, the loop and its window around it",
+    "services/redrive": "DEAD LETTERS of a cluster: listed, sent again, put away",
     "services/tracking": "WEB TRACKING: events of browsers, over HTTP, into one topic per kind",
     "pipelines": "DATA PIPELINES ON SPARK: a topic becomes a table through one function",
     "pipelines/shipped": "pipelines that come with it, and a generator of made-up visitors",
@@ -58,9 +62,9 @@ def draw() -> str:
     lines = ["```", "src/headrace/"]
     top = [path for path in sorted(PACKAGE.glob("*.py")) if path.name != "__init__.py"]
     lines += [_line(path.name, 1, first_sentence(path)) for path in top]
-    for folder in sorted(_folders(), key=_place):
+    for folder, words in FOLDERS.items():
         depth = folder.count("/") + 1
-        lines.append(_line(folder.rpartition("/")[2] + "/", depth, FOLDERS.get(folder, "")))
+        lines.append(_line(folder.rpartition("/")[2] + "/", depth, words))
         if folder not in NOT_LISTED:
             lines += [
                 _line(path.name, depth + 1, first_sentence(path))
@@ -70,18 +74,14 @@ def draw() -> str:
     return "\n".join([*lines, "```"])
 
 
-def _folders() -> list[str]:
+def folders() -> set[str]:
+    """Those that the map must have."""
     found = {
         str(path.parent.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         if path.parent != PACKAGE
     }
-    return [*found, "protocol/definitions"]
-
-
-def _place(folder: str) -> tuple[int, str]:
-    order = list(FOLDERS)
-    return (order.index(folder) if folder in order else len(order), folder)
+    return found | {"protocol/definitions"}
 
 
 def _line(name: str, depth: int, words: str) -> str:

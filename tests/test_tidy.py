@@ -35,6 +35,7 @@ VAGUE_NAMES = re.compile(r"(utils?|helpers?|managers?|common|misc|base|core|impl
 
 
 def test_the_map_equals_the_tree() -> None:
+    assert set(architecture_map.FOLDERS) == architecture_map.folders()
     assert architecture_map.drawn() == architecture_map.draw(), "run `make map`"
 
 
