@@ -254,8 +254,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Settings of our own",
         "has none that begin with `headrace.`",
-        "`headrace.durability`",
-        "group commit is not in Apache Kafka",
+        "`headrace.durability`, `headrace.delay.service`, `headrace.audit`, `headrace.first.users`",
+        "Apache Kafka has nothing that they could be about",
         r(r"^configs: settings of the broker: "),
         r(r"configs\.headrace\."),
         r(r"^'absent'$"),
