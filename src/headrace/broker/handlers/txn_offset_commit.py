@@ -14,7 +14,8 @@ from typing import Any
 from headrace.broker.admission import admit_offsets
 from headrace.broker.broker import Broker
 from headrace.broker.groups import require_group_id
-from headrace.coordination.group.machine import Commit
+from headrace.coordination.group.offset_rules import Commit
+from headrace.coordination.group.offsets import NO_EXPIRY
 from headrace.coordination.group.transactional_offsets import commit_in_transaction
 from headrace.coordination.transaction.machine import Producer
 from headrace.protocol.acls import Operation
@@ -131,7 +132,7 @@ def read(
                 part.committed_leader_epoch,
                 metadata,
                 wall_ms,
-                -1,
+                NO_EXPIRY,
                 topic.id,
             )
             commits.append((topic.name, part.partition_index, value))

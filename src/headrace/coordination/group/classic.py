@@ -88,18 +88,14 @@ class ClassicGroups:
             group = ClassicGroup(request.group_id, now.wall_ms)
         if not group.has_room_for(member_id, self._settings().max_size):
             group.remove(member_id)
-            return Decision(
-                response=JoinGroupResponse(
-                    member_id=UNKNOWN, error_code=ErrorCode.GROUP_MAX_SIZE_REACHED
-                )
-            )
+            return Decision(response=join_refused(UNKNOWN, ErrorCode.GROUP_MAX_SIZE_REACHED))
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         if not group.supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self.groups[group.id] = group
         if member_id == UNKNOWN:
             return self._join_new(group, request, protocols, client, now)
-        if member_id in group.pending:
+        if member_id in group.promised:
             if request.group_instance_id is not None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             self._promised.used((SESSION, group.id, member_id))
@@ -121,14 +117,10 @@ class ClassicGroups:
             if known is not None:
                 return self._join_restarted(group, known, new_id, request, protocols, client, now)
         elif client.version >= FIRST_VERSION_WITH_REQUIRED_ID:
-            group.pending.add(new_id)
+            group.promised.add(new_id)
             until_ms = now.monotonic_ms + request.session_timeout_ms
             self._promised.add((SESSION, group.id, new_id), until_ms, now.monotonic_ms)
-            return Decision(
-                response=JoinGroupResponse(
-                    member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED
-                )
-            )
+            return Decision(response=join_refused(new_id, ErrorCode.MEMBER_ID_REQUIRED))
         return self._add(group, new_id, request, protocols, client, now)
 
     def _add(
@@ -208,9 +200,7 @@ class ClassicGroups:
             kept = [records.group_metadata(group.id, group.as_record(assignments))]
             return Decision(kept, answer, otherwise=put_back)
         waits = self._await_join(group, member)
-        if group.state is State.PREPARING_REBALANCE:
-            return answered(self._complete_if_all_joined(group, now), waits)
-        return answered(self._prepare_rebalance(group, now), waits)
+        return answered(self._rebalance_or_complete(group, now), waits)
 
     def _update(
         self,
@@ -386,7 +376,7 @@ class ClassicGroups:
     def session_is_over(self, group: ClassicGroup, member_id: str, now: Now) -> Decision:
         member = group.members.get(member_id)
         if member is None:
-            group.pending.discard(member_id)
+            group.promised.discard(member_id)
             self._promised.given_back((SESSION, group.id, member_id))
             self._drop_if_nothing_is_left(group)
             if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
@@ -419,12 +409,12 @@ class ClassicGroups:
         else:
             decision = NOTHING
         self._drop_if_nothing_is_left(group)
-        return Decision(decision.records, response, decision.then)
+        return answered(decision, response)
 
     def _leave_one(self, group: ClassicGroup, one: MemberIdentity) -> MemberResponse:
         answer = MemberResponse(one.member_id, one.group_instance_id)
-        if one.member_id in group.pending:
-            group.pending.discard(one.member_id)
+        if one.member_id in group.promised:
+            group.promised.discard(one.member_id)
             self._promised.given_back((SESSION, group.id, one.member_id))
             return answer
         member_id = one.member_id
@@ -445,7 +435,7 @@ class ClassicGroups:
 
     def _drop_if_nothing_is_left(self, group: ClassicGroup) -> None:
         """A group that was only asked for leaves nothing behind: ids cost nothing to make up."""
-        nothing_left = not group.members and not group.pending
+        nothing_left = not group.members and not group.promised
         if nothing_left and not group.is_recorded and group.state is State.EMPTY:
             self.groups.pop(group.id, None)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember
 from headrace.coordination.group.subscriptions import EVERYTHING, Sight
-from headrace.coordination.shard import Decision, Later
+from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupResponse
@@ -72,8 +72,9 @@ def sync_refused(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
 
 
-def answered(decision: Decision, waits: Later) -> Decision:
-    return Decision(decision.records, waits, decision.then)
+def answered(decision: Decision, response: Any) -> Decision:
+    """The same decision with another answer."""
+    return Decision(decision.records, response, decision.then)
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:

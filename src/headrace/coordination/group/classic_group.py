@@ -75,7 +75,7 @@ class ClassicMember:
 
 class ClassicGroup:
     __slots__ = ("id", "state", "previous_state", "since_ms", "generation", "protocol_type",
-                 "protocol", "leader", "members", "static", "pending", "members_joined",
+                 "protocol", "leader", "members", "static", "promised", "members_joined",
                  "delay_left_ms", "subscribed_topics", "_votes", "joining",
                  "is_recorded")  # fmt: skip
 
@@ -90,7 +90,7 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: set[str] = set()  # ids that were given out and have not joined yet
+        self.promised: set[str] = set()  # ids that were given out and have not joined yet
         self.members_joined = False  # during the delay of the first rebalance: it goes on
         self.delay_left_ms = 0  # how much longer that delay may become
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
@@ -109,11 +109,11 @@ class ClassicGroup:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
         self._count(member.protocols, 1)
-        self.pending.discard(member.id)
+        self.promised.discard(member.id)
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
-        self.pending.discard(member_id)
+        self.promised.discard(member_id)
         if member is None:
             return
         self._count(member.protocols, -1)
@@ -193,7 +193,7 @@ class ClassicGroup:
 
     @property
     def all_have_joined(self) -> bool:
-        return self.joining == len(self.members) and not self.pending
+        return self.joining == len(self.members) and not self.promised
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -212,16 +212,16 @@ class ConsumerGroup:
             self.owners[partition] = member_id
 
 
-def replay(groups: dict[str, Any], record: Record) -> bool:
-    """Apply a record to the group it speaks of; False: it is of another kind."""
+def replay(groups: dict[str, Any], record: Record) -> None:
+    """Apply a record to the group it speaks of; other kinds of records are passed over."""
     key, value = record.key, record.value
     kind = type(key)
     if kind not in KINDS:
-        return False
+        return
     group = groups.get(key.group_id)
     if not isinstance(group, ConsumerGroup):
         if value is None:
-            return True
+            return
         group = groups[key.group_id] = ConsumerGroup(key.group_id)
     if kind is ConsumerGroupMemberMetadataKey:
         group.replay_member(key.member_id, value)
@@ -244,7 +244,6 @@ def replay(groups: dict[str, Any], record: Record) -> bool:
         del groups[key.group_id]
     else:
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-    return True
 
 
 KINDS = frozenset(

@@ -1,9 +1,9 @@
 """All groups of one partition of `__consumer_offsets`: the state machine behind a shard.
 
 Finds the group a request speaks of and lets its kind decide; who may do what with offsets is in
-`offset_rules.py`, what others may see in `views.py`. A group that has
-nothing but offsets (a consumer that assigns itself, an admin's commit) is not kept as an object of
-its own: it is there as long as its offsets are, so 100,000 such names cost only their offsets.
+`offset_rules.py`, what others may see in `views.py`. A group that has nothing but offsets (a
+consumer that assigns itself, an admin's commit) is not kept as an object of its own: it is there as
+long as its offsets are, so 100,000 such names cost only their offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from headrace.coordination.group.consumer_group import (
 )
 from headrace.coordination.group.epochs import JOINS, known_member
 from headrace.coordination.group.migration import Migration
-from headrace.coordination.group.offset_rules import Commit
 from headrace.coordination.group.offsets import Offsets
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.records import Record
@@ -46,8 +45,6 @@ from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
 from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
 from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest
-
-__all__ = ["Commit", "Group", "GroupMachine"]
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -223,11 +220,10 @@ class GroupMachine:
         member = known_member(group, request.member_id, request.instance_id)
         if request.member_epoch == LEFT_FOR_A_MOMENT:
             return self.consumer.step_aside(group, member)
-        decision = self.migration.remove(group, [member], now)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
-        return Decision(decision.records, response, decision.then)
+        return classic.answered(self.migration.remove(group, [member], now), response)
 
     def join(self, request: JoinGroupRequest, client: Client, now: Now) -> Decision:
         settings = self.settings()

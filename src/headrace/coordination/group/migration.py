@@ -14,7 +14,13 @@ from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import embedded, records
 from headrace.coordination.group.assignors import Assignment
 from headrace.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
-from headrace.coordination.group.classic_answers import UNKNOWN, Client, rebalance_timeout_ms
+from headrace.coordination.group.classic_answers import (
+    UNKNOWN,
+    Client,
+    answered,
+    join_refused,
+    rebalance_timeout_ms,
+)
 from headrace.coordination.group.classic_group import (
     CONSUMER,
     ClassicGroup,
@@ -214,8 +220,7 @@ class Migration:
             and instance_id is None
             and client.version >= FIRST_VERSION_WITH_REQUIRED_ID
         ):
-            answer = JoinGroupResponse(member_id=new_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
-            return Decision(response=answer)
+            return Decision(response=join_refused(new_id, ErrorCode.MEMBER_ID_REQUIRED))
         change = Change(group, self.consumer.image(), now, client.sight)
         before = self._joining(change, request, member_id or new_id)
         after = before.copy(
@@ -280,8 +285,7 @@ class Migration:
             one.has_reached(group.target_epoch) for one in others
         )
         decision = self._downgrade(group, classic, now, rebalances=change.reads_other or not done)
-        answer = _joined(classic.generation, classic.protocol or "", joins.id)
-        return Decision(decision.records, answer, decision.then)
+        return answered(decision, _joined(classic.generation, classic.protocol or "", joins.id))
 
     def _supported(
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: dict[str, bytes]
@@ -357,8 +361,7 @@ class Migration:
         response = LeaveGroupResponse(members=answers)
         if not gone:
             return Decision(response=response)
-        decision = self.remove(group, list(gone.values()), now)
-        return Decision(decision.records, response, decision.then)
+        return answered(self.remove(group, list(gone.values()), now), response)
 
     def _leave_one(
         self, group: ConsumerGroup, one: MemberIdentity, gone: dict[str, ConsumerMember]

@@ -183,7 +183,7 @@ def _expire_group(machine: GroupMachine, group: Group, now: Now) -> list[Record]
     tombstones = list(machine.offsets.forget(group.id, expired))
     busy = bool(group.members) or machine.offsets.has_open_transaction(group.id)
     if isinstance(group, ClassicGroup):
-        busy = busy or bool(group.pending) or group.state is not State.EMPTY
+        busy = busy or bool(group.promised) or group.state is not State.EMPTY
     if len(expired) == len(offsets) and not busy:
         tombstones += _forgotten(group)
     return tombstones

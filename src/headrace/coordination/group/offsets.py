@@ -2,7 +2,7 @@
 
 Kept as the values of their records, by group and then by (topic, partition). Offsets of an open
 transaction wait per producer until its marker comes; an offset that was committed later than the
-transaction's own is not taken back by it. Who may commit is decided by the group (`machine.py`).
+transaction's own is not taken back by it. Who may commit: `offset_rules.py`.
 """
 
 from __future__ import annotations

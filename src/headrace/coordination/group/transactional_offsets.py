@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.coordination.group import offset_rules, records
-from headrace.coordination.group.machine import Commit, GroupMachine
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.offset_rules import Commit
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError

@@ -55,9 +55,7 @@ def describe_classic(machine: GroupMachine, group_id: str) -> classic.DescribedG
 
 
 def describe_consumer(machine: GroupMachine, group_id: str) -> consumer.DescribedGroup:
-    group = machine.find(group_id)
-    if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    group = machine.require(group_id)
     if not isinstance(group, ConsumerGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     image = machine.consumer.image()
