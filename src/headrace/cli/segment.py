@@ -42,7 +42,7 @@ BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
     checkpoints.RECOVERY_POINTS: offset_rows,
     checkpoints.START_OFFSETS: offset_rows,
     checkpoints.HIGH_WATERMARKS: offset_rows,
-    "cleaner-offset-checkpoint": offset_rows,
+    checkpoints.CLEANED_OFFSETS: offset_rows,
     checkpoints.PARTITION_METADATA: topic_id_rows,
     checkpoints.META_PROPERTIES: property_rows,
     checkpoints.CLEAN_SHUTDOWN: json_rows,

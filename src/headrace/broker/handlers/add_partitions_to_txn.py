@@ -15,7 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.transactions import STATE_TOPIC
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.coordination.transaction.transaction import Partition
+from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import add_partitions_to_txn as messages
@@ -113,7 +113,7 @@ def ask(
 ) -> Any | Parked:
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
     if not wanted.verify_only:
-        client_version = 2 if call.version >= FIRST_VERSION_OF_BROKERS else 0
+        client_version = BUMPS_EPOCH if call.version >= FIRST_VERSION_OF_BROKERS else 0
         return broker.transactions.add_partitions(
             wanted.transactional_id, producer, partitions, client_version, call.now
         )

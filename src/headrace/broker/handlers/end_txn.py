@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.coordination.transaction.transaction import BUMPS_EPOCH
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import end_txn as messages
@@ -26,7 +27,7 @@ FIRST_VERSION_THAT_BUMPS = 5
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | Parked:
     now, version = call.now, call.version
-    client_version = 2 if version >= FIRST_VERSION_THAT_BUMPS else 0
+    client_version = BUMPS_EPOCH if version >= FIRST_VERSION_THAT_BUMPS else 0
     if not may(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version)
     if not request.transactional_id:

@@ -18,6 +18,7 @@ from headrace.protocol.messages.leave_group import (
     MemberResponse,
 )
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_MANY = 3
 
@@ -34,9 +35,8 @@ def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> LeaveGroup
         answer = LeaveGroupResponse(members=all_unknown(request))
     if many:
         return answer
-    if isinstance(answer, Parked):
-        return flattened_later(answer)
-    return flatten(answer)
+    flat: LeaveGroupResponse | Parked = chain(broker.purgatory, answer, flatten)
+    return flat
 
 
 def all_unknown(request: LeaveGroupRequest) -> list[MemberResponse]:
@@ -49,17 +49,6 @@ def all_unknown(request: LeaveGroupRequest) -> list[MemberResponse]:
 def flatten(answer: LeaveGroupResponse) -> LeaveGroupResponse:
     """As versions before 3 say it."""
     return LeaveGroupResponse(error_code=answer.members[0].error_code)
-
-
-def flattened_later(parked: Parked) -> Parked:
-    attempt = parked.attempt
-
-    def flattened(expired: bool) -> LeaveGroupResponse | None:
-        answer = attempt(expired)
-        return None if answer is None else flatten(answer)
-
-    parked.attempt = flattened
-    return parked
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 6))

@@ -7,7 +7,8 @@ v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible.
 (KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
 Batches of transactions are admitted in `broker/admission.py`, quotas are measured by the dispatch.
 Needs WRITE on each topic; a request with batches of transactions also on the transactional id, or
-nothing of it is taken. Nobody writes to the topics of coordinators: INVALID_TOPIC_EXCEPTION.
+nothing of it is taken. Nobody but who calls itself `__admin_client`, as in Apache Kafka, writes to
+the topics of coordinators: INVALID_TOPIC_EXCEPTION.
 """
 
 from __future__ import annotations

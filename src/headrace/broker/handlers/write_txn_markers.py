@@ -69,9 +69,8 @@ def handle(
         return response
 
     def attempt(expired: bool) -> WriteTxnMarkersResponse | None:
-        if all(leader.high_watermark >= offset for leader, offset in late):
-            return response
-        return response if expired else None
+        done = all(leader.high_watermark >= offset for leader, offset in late)
+        return response if done or expired else None
 
     deadline_ms = call.now.monotonic_ms + WAIT_MS
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _ in late])
