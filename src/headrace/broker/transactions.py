@@ -12,14 +12,17 @@ markers are written by `transaction_markers.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.topics import Topic
 from headrace.broker.transaction_markers import TransactionMarkers
 from headrace.coordination.shard import Decision, Later, Shard
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.coordination.transaction.machine import (
+    Producer,
+    TransactionMachine,
+    TransactionSettings,
+)
 from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -35,35 +38,23 @@ TRANSACTION_KEY = 1  # FindCoordinator's type of a transactional id
 FEATURE = "transaction.version"
 
 
-@dataclass(slots=True)
-class Settings:
-    """What holds now; see `TransactionSettings`."""
-
-    max_timeout_ms: int
-    expiration_ms: int
-    abort_interval_ms: int
-    expiration_interval_ms: int
-    server_version: int
-
-
 class TransactionCoordinator(Coordinator):
     __slots__ = ("_broker", "_settings", "_settings_of", "_markers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._settings: Settings | None = None
+        self._settings: TransactionSettings | None = None
         self._settings_of: tuple[Any, Any] = (None, None)  # the values and features it was made of
         self._markers = TransactionMarkers(broker, self._complete)
         super().__init__(
             STATE_TOPIC, self._machine, self._topic_rules, broker.purgatory, self._written_at_once
         )
 
-    def settings(self) -> Settings:
+    def settings(self) -> TransactionSettings:
         values, features = self._broker.values, self._broker.image.features
         if self._settings is None or self._settings_of != (values, features):
             self._settings_of = values, features
-            self._settings = Settings(
-                values["transaction.max.timeout.ms"],
+            self._settings = TransactionSettings(
                 values["transactional.id.expiration.ms"],
                 values["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
                 values["transaction.remove.expired.transaction.cleanup.interval.ms"],
@@ -71,8 +62,8 @@ class TransactionCoordinator(Coordinator):
             )
         return self._settings
 
-    def _machine(self, settled: list[Later]) -> TransactionMachine:
-        return TransactionMachine(settled, self.settings)
+    def _machine(self, _: list[Later]) -> TransactionMachine:
+        return TransactionMachine(self.settings)
 
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values

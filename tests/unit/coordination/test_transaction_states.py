@@ -1,15 +1,17 @@
 """The machine of transactional ids: its table, its records, and what each request may do in each
 state."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.coordination.shard import Shard
 from headrace.coordination.transaction import transaction as steps
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.coordination.transaction.machine import (
+    Producer,
+    TransactionMachine,
+    TransactionSettings,
+)
 from headrace.coordination.transaction.states import (
     AT_REST,
     NEXT_STATES,
@@ -24,29 +26,18 @@ from tests.unit.coordination.a_journal import MemoryJournal
 ORDERS = frozenset({("orders", 0)})
 
 
-@dataclass
-class Settings:
-    max_timeout_ms: int = 900_000
-    expiration_ms: int = 100_000
-    abort_interval_ms: int = 10_000
-    expiration_interval_ms: int = 50_000
-    server_version: int = 2
-
-
 class Coordinator:
     """One shard with a clock in hand; writes no markers until told to."""
 
-    def __init__(self, **settings):
-        self.settings = Settings(**settings)
+    def __init__(self, *, abort_interval_ms=10_000, server_version=2):
+        self.settings = TransactionSettings(100_000, abort_interval_ms, 50_000, server_version)
         self.journal = MemoryJournal()
         self.now = Now(1_000, 1_000_000)
         self.ids = 100
         self.start()
 
     def start(self):
-        self.shard = Shard(
-            self.journal, lambda settled: TransactionMachine(settled, lambda: self.settings)
-        )
+        self.shard = Shard(self.journal, lambda _: TransactionMachine(lambda: self.settings))
         self.shard.load(self.now)
 
     def run(self, decide, *arguments):

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision, Later
+from headrace.coordination.shard import Decision
 from headrace.coordination.transaction import transaction as steps
 from headrace.coordination.transaction.states import AT_REST, PREPARED, State
 from headrace.coordination.transaction.transaction import (
@@ -38,10 +39,10 @@ log = logging.getLogger(__name__)
 AGAIN_AFTER_REFUSAL_MS = 1_000
 
 
-class TransactionSettings(Protocol):
+@dataclass(slots=True)
+class TransactionSettings:
     """What the broker's settings and features say now."""
 
-    max_timeout_ms: int
     expiration_ms: int  # of an id that is not used
     abort_interval_ms: int  # how often it is looked for transactions whose time is over
     expiration_interval_ms: int
@@ -58,7 +59,7 @@ class Producer(NamedTuple):
 class TransactionMachine:
     codec = CODEC
 
-    def __init__(self, settled: list[Later], settings: Callable[[], TransactionSettings]) -> None:
+    def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, None] = {}  # ids whose markers are to be written
         self._ongoing: dict[str, None] = {}
