@@ -96,7 +96,7 @@ def test_a_partition_that_goes_leaves_when_its_results_are_written(
 
         @app.on("in", exactly_once=True, publish="out")
         def handle(value: str) -> str:
-            (plug if value == "plug" else release).wait(30)
+            (plug if value == "plug" else release).wait(90)
             return value
 
         return app

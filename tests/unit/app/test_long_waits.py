@@ -123,7 +123,7 @@ def test_a_hot_key_that_fails_fills_its_partition_to_the_bound_and_no_further(
         cluster.until(lambda: ("orders", 0) in owned and owned["orders", 0].paused)
         for number in range(5):
             app.send("orders", f"b{number}", key="b")
-        app.sender.producer.flush(10)
+        app.sender.producer.flush(60)
         assert log.seen == [("a0", 1)]
         cluster.broker.advance(minutes=1, seconds=1)
         cluster.until(lambda: app.subscriptions[0].stats.handled == 30)
@@ -204,6 +204,7 @@ def test_without_order_and_without_a_delay_service_its_owner_waits(cluster: Any)
         for value in ("a1", "a2", "b1"):
             app.send("orders", value)
         cluster.until(lambda: len(cluster.records("orders.billing.retry")) == 2)
+        cluster.until(lambda: len(log.seen) == 3)
         assert sorted(log.seen) == [("a1", 1), ("a2", 1), ("b1", 1)]
         cluster.broker.advance(minutes=1, seconds=1)
         cluster.until(lambda: len(log.seen) == 5)

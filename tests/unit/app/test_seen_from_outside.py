@@ -37,19 +37,24 @@ def produce(broker, topic, *values):
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
 
 
+def written(app, topic):
+    """How many letters lie there."""
+    return letters_of(app).get(topic, (0, None))[0]
+
+
 def get(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -71,7 +76,7 @@ def test_numbers_health_and_readiness(broker):
         with app.running():
             stats = app.subscriptions[0].stats
             wait_for(lambda: stats.handled == 2 and stats.parked == 1)
-            wait_for(lambda: letters_of(app)["counted.counted.dead"][0] == 1)  # it is written
+            wait_for(lambda: written(app, "counted.counted.dead") == 1)  # it is written
             assert get(window.port, "/health")[0] == 200
             assert get(window.port, "/ready")[0] == 200
             status, text = get(window.port, "/metrics")
@@ -115,7 +120,7 @@ def test_produce_attempts_dead_letter_and_redrive_are_one_trace(broker):
         producer.send_sync("traced", "hello")
     with app.running():
         stats = app.subscriptions[0].stats
-        wait_for(lambda: stats.parked == 1)
+        wait_for(lambda: written(app, "traced.traced.dead") == 1)  # it is written
         mended.append(True)
         letters = DeadLetters(connection(bootstrap=broker.bootstrap))
         [step] = letters.redrive("traced.traced.dead", Selection(), by="test")

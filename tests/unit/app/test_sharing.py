@@ -51,7 +51,7 @@ def test_a_partition_that_goes_waits_for_its_handler(cluster: Any) -> None:
     @first.on("orders", concurrency=4)
     def slow(value: str) -> None:
         begun.set()
-        release.wait(30)
+        release.wait(90)
         done.append(value)
 
     second = App(cluster.bootstrap, group="g")
@@ -63,7 +63,7 @@ def test_a_partition_that_goes_waits_for_its_handler(cluster: Any) -> None:
     with first.running():
         for partition in (0, 1):
             first.send("orders", str(partition), partition=partition).result()
-        assert begun.wait(20)
+        assert begun.wait(60)
         with second.running():
             threading.Timer(0.5, release.set).start()
             cluster.until(lambda: len(done) == 2)

@@ -72,7 +72,7 @@ def test_several_first_starts_bring_the_jars_once(resolver: Resolver, tmp_path: 
     notes: list[str] = []
 
     def start(_: int) -> list[Path]:
-        together.wait(10)
+        together.wait(60)
         return jars.jars(cache, notes.append)
 
     with ThreadPoolExecutor(starts) as pool:

@@ -95,7 +95,7 @@ def test_it_sends_clients_away(
         assert answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         with pytest.raises(Exception, match="closed the connection|did not answer"):
             controller._ask(metadata, 12, metadata.MetadataRequest(None))
-    brokers = AdminClient(served.client("PLAINTEXT")).list_topics(timeout=10).brokers
+    brokers = AdminClient(served.client("PLAINTEXT")).list_topics(timeout=60).brokers
     assert [broker.port for broker in brokers.values()] == [served.port("PLAINTEXT")]
 
 

@@ -18,7 +18,7 @@ def knocking(broker: Broker, count: int) -> Iterator[list[socket.socket]]:
     host, port = broker.bootstrap.rsplit(":", 1)
     with contextlib.ExitStack() as held:
         yield [
-            held.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            held.enter_context(socket.create_connection((host, int(port)), timeout=60))
             for _ in range(count)
         ]
 
@@ -52,7 +52,7 @@ def test_who_comes_beyond_a_number_is_closed(settings: dict[str, str]) -> None:
                 deadline_of_tries -= 1
                 host, port = broker.bootstrap.rsplit(":", 1)
                 later.close()
-                later = socket.create_connection((host, int(port)), timeout=10)
+                later = socket.create_connection((host, int(port)), timeout=60)
             later.close()
             assert deadline_of_tries, "those who left make room"
 

@@ -5,7 +5,7 @@ from headrace.server.flusher import Flusher
 
 
 def wait_for(flusher):
-    assert select.select([flusher.wake_up], [], [], 10)[0]
+    assert select.select([flusher.wake_up], [], [], 60)[0]
     flusher.finish()
 
 

@@ -41,42 +41,48 @@ class Running:
 
     def __exit__(self, *_):
         self.server.stop()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
 
 
 def produce(running, value=b"x"):
     producer = Producer({"bootstrap.servers": "{}:{}".format(*running.address)})
     producer.produce("orders", value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_prometheus_sees_requests_connections_and_logs(tmp_path):
     with Running(tmp_path, metrics="127.0.0.1:0") as running:
         produce(running)
-        url = f"http://127.0.0.1:{running.server.metrics.port}/metrics"
-        text = urllib.request.urlopen(url, timeout=10).read().decode()
-    samples = dict(
-        line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
-    )
+        counted = 'headrace_request_seconds_count{api="Produce"}'
+        while float((samples := scraped(running)).get(counted, 0)) < 1:
+            pass  # the answer is sent a moment before it is counted
     assert any(key.startswith('headrace_requests_total{api="Produce"') for key in samples)
-    assert float(samples['headrace_request_seconds_count{api="Produce"}']) == 1
+    assert float(samples[counted]) == 1
     assert float(samples['headrace_log_end_offset{topic="orders",partition="0"}']) == 1
     assert float(samples["headrace_connections_accepted_total"]) >= 1
 
 
+def scraped(running):
+    url = f"http://127.0.0.1:{running.server.metrics.port}/metrics"
+    lines = urllib.request.urlopen(url, timeout=60).read().decode().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
 def test_more_connections_than_one_address_may_have_are_turned_away(tmp_path, caplog):
     with Running(tmp_path, max_connections_per_ip=3) as running:
-        clients = [socket.create_connection(running.address, timeout=10) for _ in range(5)]
-        closed = [client for client in clients if is_closed(client)]
-        assert len(closed) == 2
+        clients = [socket.create_connection(running.address, timeout=60) for _ in range(5)]
+        closed = set()
+        while len(closed) < 2:  # the suite's own time limit ends this
+            closed |= {client for client in clients if client not in closed and is_closed(client)}
+        assert not any(is_closed(client) for client in clients if client not in closed)
         for client in clients:
             client.close()
     assert caplog.text.count("turned away") == 2
 
 
 def is_closed(client):
-    client.settimeout(0.5)
+    client.settimeout(0.2)
     try:
         return client.recv(1) == b""
     except TimeoutError:
@@ -115,7 +121,7 @@ def test_a_disk_that_fails_a_flush_ends_the_node(tmp_path, monkeypatch):
         broken_disk.setattr(Flush, "run", fail)
         producer = Producer({"bootstrap.servers": "{}:{}".format(*running.address)})
         producer.produce("orders", b"never acknowledged")
-        running.thread.join(10)
+        running.thread.join(60)
         assert not running.thread.is_alive()
         assert producer.flush(0) == 1
         producer.purge()

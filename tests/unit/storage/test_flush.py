@@ -87,7 +87,7 @@ def test_a_flush_outlives_roll_delete_and_close(tmp_path):
     class Slow(RealFile):
         def flush(self):
             entered.set()
-            go_on.wait(10)
+            go_on.wait(60)
             super().flush()
 
     slow = Slow(flush.files[0].path, os.dup(flush.files[0].fileno()))
@@ -101,7 +101,7 @@ def test_a_flush_outlives_roll_delete_and_close(tmp_path):
 
     thread = Thread(target=run)
     thread.start()
-    entered.wait(10)
+    assert entered.wait(60)
     log.log.roll(wall_ms=NOW)
     log.append_values(b"c")
     log.log.settings.retention_bytes = 0
@@ -113,7 +113,7 @@ def test_a_flush_outlives_roll_delete_and_close(tmp_path):
     # Others may get the same descriptor numbers now.
     others = [RealDisk().open(f"{tmp_path}/{n}", create=True) for n in range(20)]
     go_on.set()
-    thread.join(10)
+    thread.join(60)
     assert problems == [] and len(others) == 20
 
 

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import Broker
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def produce(broker, topic, *values):

@@ -37,7 +37,7 @@ def produce(broker, topic, *values):
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for number, value in enumerate(values):
         producer.produce(topic, value, key=f"k{number}")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def dead_letters(broker, topic):
@@ -48,9 +48,10 @@ def dead_letters(broker, topic):
             "auto.offset.reset": "earliest",
         }
     )
+    wait_for(lambda: topic in consumer.list_topics(timeout=60).topics)  # the triggers make it
     consumer.subscribe([topic])
     record = None
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while record is None and time.monotonic() < deadline:
         record = consumer.poll(1)
         if record is not None and record.error():
@@ -60,7 +61,7 @@ def dead_letters(broker, topic):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
@@ -81,11 +82,11 @@ def running(broker, text):
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
 
     def end():
         loop.call_soon_threadsafe(task.cancel)
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
         loop.close()
 

@@ -35,7 +35,7 @@ def view(number=0):
 
 
 @asynccontextmanager
-async def open_collector(at, limits=None, origins=(), *, grace_s=20.0):
+async def open_collector(at, limits=None, origins=(), *, grace_s=60.0):
     collector = Collector(at, limits or Limits())
     sites = Sites()
     port = await sites.open_to_the_world(Door(collector, origins), "127.0.0.1", 0)
@@ -59,7 +59,7 @@ def records(at, topic, count):
     settings = {"group.id": f"look-{topic}", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer({**at.settings, **settings})
     consumer.subscribe([topic])
-    found, deadline = [], time.monotonic() + 30
+    found, deadline = [], time.monotonic() + 90
     while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None and message.error() is None:
