@@ -27,13 +27,14 @@ from headrace.coordination.group.consumer_group import (
     names_read,
 )
 from headrace.coordination.group.epochs import JOINS
+from headrace.coordination.group.metadata_hash import metadata_hash
 from headrace.coordination.group.settings import (
     ASSIGNMENT_INTERVAL,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
     GroupSettings,
 )
-from headrace.coordination.group.subscriptions import compiled, metadata_hash
+from headrace.coordination.group.subscriptions import compiled
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -205,7 +206,7 @@ class ConsumerGroups:
         names = frozenset[str]().union(
             *(names_read(wish.topics, wish.regex, group.patterns) for wish in wishes)
         )
-        return metadata_hash(names, self.image().topics)
+        return metadata_hash(names, self.image())
 
     # --- sharing out
 

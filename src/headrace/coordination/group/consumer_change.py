@@ -22,6 +22,7 @@ from headrace.coordination.group.consumer_group import (
     names_read,
 )
 from headrace.coordination.group.epochs import JOINS, known_member, require_epoch
+from headrace.coordination.group.metadata_hash import metadata_hash
 from headrace.coordination.group.reconciliation import next_step
 from headrace.coordination.group.subscriptions import Sight
 from headrace.coordination.records import Record
@@ -150,7 +151,7 @@ class Change:
         if changed or group.topics_seen is not topics or group.sight_seen != self.sight.change:
             changed = self._match_patterns() or changed
             names = frozenset[str]().union(*map(self._names_read, self.wishes))
-            number = subscriptions.metadata_hash(names, topics)
+            number = metadata_hash(names, self.image)
             changed = changed or number != group.metadata_hash
             self.topics_seen = topics
         if changed:

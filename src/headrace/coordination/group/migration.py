@@ -31,8 +31,8 @@ from headrace.coordination.group.consumer import REJOIN, SYNC, ConsumerGroups
 from headrace.coordination.group.consumer_change import Change
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
 from headrace.coordination.group.epochs import known_member
+from headrace.coordination.group.metadata_hash import metadata_hash
 from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.group.subscriptions import metadata_hash
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -92,7 +92,7 @@ class Migration:
                 new.owners.update(dict.fromkeys(((topic, index) for index in indexes), member.id))
         members = new.members.values()
         names = frozenset[str]().union(*(one.topics for one in members))
-        new.metadata_hash = metadata_hash(names, self.consumer.image().topics)
+        new.metadata_hash = metadata_hash(names, self.consumer.image())
         return new, [
             records.forgotten_group(group.id),
             *(kept.member(group.id, one) for one in members),

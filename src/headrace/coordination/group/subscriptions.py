@@ -1,4 +1,4 @@
-"""What members read: names of topics, patterns over them, and a number that changes with them.
+"""What members read by pattern: which topics it matches, of those that its client may know of.
 
 Patterns are RE2: they take time in proportion to the names they are tried on, whatever they say, so
 a hostile one cannot stall the broker. A pattern must match the whole name, as in Apache Kafka.
@@ -6,13 +6,11 @@ a hostile one cannot stall the broker. A pattern must match the whole name, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import re2
-from crc32c import crc32c
 
-from headrace.metadata.image import TopicImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 # A pattern becomes an automaton in memory; RE2's default of 8 MiB each would be too much for many.
@@ -65,18 +63,3 @@ def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
     """The names it matches as a whole."""
     matches = compiled(regex).fullmatch
     return frozenset(name for name in names if matches(name))
-
-
-def metadata_hash(names: Iterable[str], topics: Mapping[str, TopicImage]) -> int:
-    """Differs when a topic comes, goes, is another one of the same name, or grows.
-
-    Apache Kafka computes another number from the same facts; a broker that takes the group over
-    sees that it differs and shares the partitions out once more.
-    """
-    found = 0
-    for name in sorted(names):
-        topic = topics.get(name)
-        if topic is not None:
-            fact = b"%s\0%s\0%d" % (name.encode(), topic.id, len(topic.partitions))
-            found = crc32c(fact, found & 0xFFFFFFFF) | (found + len(topic.partitions)) << 32
-    return found & 0x7FFF_FFFF_FFFF_FFFF

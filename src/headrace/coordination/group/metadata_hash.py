@@ -1,0 +1,63 @@
+"""The number by which a consumer group sees that its topics have changed: Apache Kafka 4.3's own.
+
+It is recorded with the group's epoch, and while it stays the same nothing is shared out anew. As
+both brokers compute the same one, a data folder can change hands and nobody is moved. A topic's
+number is the XXH3 (64 bits) of a zero byte, its id in two halves, its name, how many partitions it
+has, and of each the index and the racks of its replicas; a group's is that of its topics' numbers
+in the order of their names. All in little-endian: a text is its UTF-16, then its length; a rack
+has its length before it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from struct import Struct, pack
+
+from xxhash import xxh3_64_intdigest
+
+from headrace.metadata.image import MetadataImage, TopicImage
+
+NOTHING = 0  # the number of a group that reads no topic that exists
+
+_int = Struct("<i").pack
+
+
+def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
+    """Differs when a topic comes, goes, is another one of the same name, grows, or has its
+    replicas in other racks."""
+    topics = image.topics
+    read = [topics[name] for name in sorted(names) if name in topics]
+    if not read:
+        return NOTHING
+    racks = {one.id: one.rack for one in image.brokers.values() if one.rack is not None}
+    numbers = pack(f"<{len(read)}Q", *(_topic_hash(topic, racks) for topic in read))
+    found = xxh3_64_intdigest(numbers)
+    return found - (1 << 64) if found >> 63 else found  # as a record keeps it
+
+
+def _topic_hash(topic: TopicImage, racks: Mapping[int, str]) -> int:
+    count = len(topic.partitions)
+    parts = [b"\0", topic.id[7::-1], topic.id[:7:-1], _text(topic.name), _int(count)]
+    if not racks:
+        parts.append(_indexes(count))
+    else:
+        for index, partition in enumerate(topic.partitions):
+            parts += _int(index), _racks_of(partition.replicas, racks)
+    return xxh3_64_intdigest(b"".join(parts))
+
+
+def _racks_of(replicas: Iterable[int], racks: Mapping[int, str]) -> bytes:
+    found = [racks[one] for one in replicas if one in racks]
+    found.sort(key=lambda rack: rack.encode("utf-16-be"))  # Java compares UTF-16
+    return b"".join(text[-4:] + text for text in map(_text, found))
+
+
+def _text(text: str) -> bytes:
+    units = text.encode("utf-16-le")
+    return units + _int(len(units) // 2)
+
+
+@lru_cache(maxsize=64)
+def _indexes(count: int) -> bytes:
+    return pack(f"<{count}i", *range(count))
