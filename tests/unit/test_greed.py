@@ -35,8 +35,8 @@ from headrace.protocol.messages import (
 from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.group_readers import Reader
 from tests.unit.broker.test_acls_on_their_paths import Guarded
-from tests.unit.broker.test_group_consumer_protocol import Reader
 from tests.unit.serving.conversation import frame
 
 E = ErrorCode

@@ -15,7 +15,7 @@ from headrace.coordination.group import promised_ids
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import join_group, offset_delete, offset_fetch
 from tests.unit.broker.group_bench import GroupBench, subscription
-from tests.unit.broker.test_group_consumer_protocol import Reader
+from tests.unit.broker.group_readers import Reader
 
 E = ErrorCode
 SEED = 4

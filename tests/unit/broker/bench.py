@@ -6,7 +6,18 @@ from headrace.environment import FileSlice, Now
 from headrace.node import Node
 from headrace.protocol import record_batch
 from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import create_topics, fetch, produce
+from headrace.protocol.messages import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    fetch,
+    incremental_alter_configs,
+    produce,
+)
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+)
 from headrace.server.real_disk import RealDisk
 from headrace.server.settings import load_settings
 from headrace.serving.session import Session
@@ -109,6 +120,28 @@ class Bench:
         [result] = self.ask(create_topics, request).topics
         assert result.error_code == 0, result.error_message
         return result.topic_id
+
+    def grow(self, name, partitions):
+        more = create_partitions.CreatePartitionsTopic(name, partitions, None)
+        request = create_partitions.CreatePartitionsRequest([more], 1000)
+        [result] = self.ask(create_partitions, request).results
+        assert result.error_code == 0, result.error_message
+
+    def delete(self, name):
+        state = delete_topics.DeleteTopicState(name)
+        request = delete_topics.DeleteTopicsRequest([state], [], 1000)
+        [result] = self.ask(delete_topics, request).responses
+        assert result.error_code == 0, result.error_message
+
+    def alter(self, kind, name, **configs):
+        """`kind` is Kafka's number of what has settings: 2 a topic, 4 a broker, 32 a group."""
+        changes = [
+            AlterableConfig(key.replace("_", "."), 0, str(value)) for key, value in configs.items()
+        ]
+        resource = AlterConfigsResource(kind, name, changes)
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
+        [result] = self.ask(incremental_alter_configs, request).responses
+        assert result.error_code == 0, result.error_message
 
     def produce(self, topic, *values, partition=0, acks=-1, session=None, **batch):
         data = batch.pop("records", None) or build(values, self.now.wall_ms, **batch)

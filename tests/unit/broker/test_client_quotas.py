@@ -8,7 +8,6 @@ from headrace.protocol.messages import (
     alter_client_quotas,
     create_partitions,
     create_topics,
-    delete_topics,
     describe_client_quotas,
     fetch,
     find_coordinator,
@@ -263,9 +262,7 @@ def test_older_versions_are_not_refused_but_wait(bench):
 def test_deletions_and_new_partitions_count_too(bench):
     bench.create("orders", partitions=20)
     limit(bench, **{CHANGES: 1})
-    name = delete_topics.DeleteTopicState("orders")
-    request = delete_topics.DeleteTopicsRequest([name], [], 1_000)
-    assert bench.ask(delete_topics, request).responses[0].error_code == 0
+    bench.delete("orders")
     bench.advance(1)
     assert create(bench, "b")[1] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     bench.advance(60_000)

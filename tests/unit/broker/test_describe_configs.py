@@ -7,19 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.messages import (
-    describe_configs,
-    incremental_alter_configs,
-    list_config_resources,
-)
+from headrace.protocol.messages import describe_configs, list_config_resources
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-)
-from headrace.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.unit.broker.bench import Bench
@@ -44,16 +35,9 @@ def describe(
     return result
 
 
-def alter(bench: Bench, kind: int, name: str, **settings: str) -> None:
-    changes = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in settings.items()]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)])
-    (answer,) = bench.ask(incremental_alter_configs, request).responses
-    assert answer.error_code == 0, answer.error_message
-
-
 @pytest.mark.parametrize("version", describe_configs.VERSIONS)
 def test_a_topics_setting(bench: Bench, version: int) -> None:
-    alter(bench, TOPIC, "orders", retention_bytes="1000")
+    bench.alter(TOPIC, "orders", retention_bytes="1000")
     documented = {"include_documentation": True} if version >= 3 else {}
     result = describe(
         bench, TOPIC, "orders", "retention.bytes", "no.such", version=version,
@@ -118,9 +102,9 @@ def test_codes(bench: Bench, kind: int, name: str, code: int) -> None:
 def test_a_change_for_the_running_broker_reaches_topics_at_once(bench: Bench) -> None:
     leader = bench.node.broker.topics.by_name["orders"].leaders[0]
     assert leader.log.settings.retention_ms == 72 * 3_600_000
-    alter(bench, BROKER, "1", log_retention_ms="7777")
+    bench.alter(BROKER, "1", log_retention_ms="7777")
     assert leader.log.settings.retention_ms == 7777
-    alter(bench, TOPIC, "orders", retention_ms="55")
+    bench.alter(TOPIC, "orders", retention_ms="55")
     assert leader.log.settings.retention_ms == 55
     (entry,) = describe(bench, BROKER, "1", "log.retention.ms").configs
     assert (entry.value, entry.config_source) == ("7777", 2)
@@ -145,8 +129,8 @@ def listed(bench: Bench, *kinds: int, version: int = 1) -> tuple[int, list[tuple
 
 def test_what_can_have_settings_is_listed(bench: Bench) -> None:
     bench.create("audit")
-    alter(bench, GROUP, "g1", consumer_session_timeout_ms="46000")
-    alter(bench, METRICS, "m", interval_ms="1000")
+    bench.alter(GROUP, "g1", consumer_session_timeout_ms="46000")
+    bench.alter(METRICS, "m", interval_ms="1000")
     brokers, topics = ("1", BROKER), [("audit", TOPIC), ("orders", TOPIC)]
     everything = [("g1", GROUP), ("m", METRICS), ("1", LOGGER), brokers, *topics]
     assert listed(bench) == (0, everything)

@@ -5,7 +5,6 @@ import pytest
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import fetch
 from tests.unit.broker.bench import PARKED, Bench, values_in
-from tests.unit.broker.test_produce_and_fetch import delete
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def test_epochs_wrap_to_one(bench):
 def test_a_topic_that_goes_away_is_an_error_of_its_partition(bench):
     session_id = open_session(bench).session_id
     ask(bench, session_id, 1)
-    delete(bench, "orders")
+    bench.delete("orders")
     answer = ask(bench, session_id, 2)
     codes = {part.error_code for each in answer.responses for part in each.partitions}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

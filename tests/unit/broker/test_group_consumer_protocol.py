@@ -3,22 +3,12 @@
 import pytest
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
-    create_partitions,
-    delete_groups,
-    delete_topics,
-    incremental_alter_configs,
-    list_groups,
-)
-from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
-from headrace.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-)
+from headrace.protocol.messages import delete_groups, list_groups
 from tests.unit.broker.group_bench import GroupBench, subscription
 from tests.unit.broker.group_readers import Reader, describe, require_no_overlap, settle
 
 E = ErrorCode
+GROUP = 32  # as a kind of what has settings
 
 
 @pytest.fixture
@@ -169,17 +159,13 @@ def test_a_group_has_only_so_many_members(tmp_path):
 def test_topics_that_grow_come_or_go_are_noticed(bench):
     reader = Reader(bench, "g", "a", "orders", "later")
     reader.beat()
-    bench.ask(
-        create_partitions,
-        create_partitions.CreatePartitionsRequest([CreatePartitionsTopic("orders", 6, None)], 1000),
-    )
+    bench.grow("orders", 6)
     settle(reader)
     assert reader.has == {"orders": [0, 1, 2, 3, 4, 5]}
     bench.create("later", 1)
     settle(reader)
     assert reader.has["later"] == [0]
-    gone = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("orders")], [], 1000)
-    bench.ask(delete_topics, gone)
+    bench.delete("orders")
     reader.owned = {
         t: p for t, p in reader.owned.items() if t in bench.node.broker.image.topics_by_id
     }
@@ -249,13 +235,13 @@ def test_members_commit_with_their_epoch(bench):
 
 
 def test_a_group_may_have_timeouts_of_its_own(bench):
-    alter(bench, 32, "g", "consumer.heartbeat.interval.ms", "7000")
+    bench.alter(GROUP, "g", consumer_heartbeat_interval_ms=7_000)
     assert Reader(bench, "g", "a", "orders").beat().heartbeat_interval_ms == 7_000
     assert Reader(bench, "h", "a", "orders").beat().heartbeat_interval_ms == 5_000
 
 
 def test_bounds_that_are_narrowed_later_hold_for_what_groups_have_set(bench, tmp_path):
-    alter(bench, 32, "g", "consumer.session.timeout.ms", "50000")
+    bench.alter(GROUP, "g", consumer_session_timeout_ms=50_000)
     bench.stop()
     bench = GroupBench(tmp_path / "data", group_consumer_max_session_timeout_ms=46_000)
     Reader(bench, "g", "a", "orders").beat()
@@ -298,13 +284,6 @@ def test_the_last_one_left_does_not_wait_for_a_crowd(tmp_path):
     alone = Reader(bench, "g", "b", "orders")
     alone.beat()
     assert alone.has == {"orders": [0, 1, 2, 3]}
-
-
-def alter(bench, kind, name, setting, value):
-    resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, 0, value)])
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
-    [changed] = bench.ask(incremental_alter_configs, request).responses
-    assert changed.error_code == E.NONE, changed.error_message
 
 
 # ---- after a restart

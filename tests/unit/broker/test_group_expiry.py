@@ -5,13 +5,7 @@ import pytest
 from headrace.coordination.group import offset_rules, records
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
-    delete_groups,
-    delete_topics,
-    list_groups,
-    offset_delete,
-    offset_fetch,
-)
+from headrace.protocol.messages import delete_groups, list_groups, offset_delete, offset_fetch
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.group_readers import Reader, settle
@@ -162,10 +156,7 @@ def test_a_group_with_nothing_but_an_open_transaction_is_not_forgotten(bench):
 
 def test_what_is_deleted_does_not_come_back_with_the_transaction(bench):
     open_transaction(bench, 9)
-    request = delete_topics.DeleteTopicsRequest(
-        [delete_topics.DeleteTopicState("orders")], [], 1000
-    )
-    bench.ask(delete_topics, request)
+    bench.delete("orders")
     bench.create("orders", 3)
     end_transaction(bench, committed=True)
     assert bench.committed("g", "orders") == -1
@@ -208,10 +199,7 @@ def test_a_place_in_a_topic_that_is_gone_is_none_in_another_of_its_name(
     bench.commit("g", "orders", 5)
     groups = bench.node.broker.groups
     monkeypatch.setattr(type(groups), "forget_topics", lambda self, topics: None)
-    request = delete_topics.DeleteTopicsRequest(
-        [delete_topics.DeleteTopicState("orders")], [], 1000
-    )
-    bench.ask(delete_topics, request)
+    bench.delete("orders")
     bench.create("orders", 3)
     topic = bench.node.broker.image.topics["orders"]
     [part] = fetched(bench, topic, version)
@@ -225,11 +213,8 @@ def test_a_group_of_which_a_read_topic_is_deleted_goes_on_with_the_others(bench)
     reader = Reader(bench, "g", "a", "orders", "other")
     reader.beat()
     bench.commit("g", "other", 5, member=("a", reader.epoch))
-    request = delete_topics.DeleteTopicsRequest(
-        [delete_topics.DeleteTopicState("orders")], [], 1000
-    )
     gone = bench.node.broker.image.topics["orders"].id
-    bench.ask(delete_topics, request)
+    bench.delete("orders")
     reader.owned.pop(gone)
     settle(reader)
     assert reader.has == {"other": [0]}

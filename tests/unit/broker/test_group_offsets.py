@@ -2,13 +2,12 @@
 
 import pytest
 
-from headrace.coordination.group import offset_rules, records
+from headrace.coordination.group import records
 from headrace.coordination.shard import Decision
-from headrace.protocol import control_records, record_batch
+from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import (
-    delete_topics,
     list_groups,
     offset_commit,
     offset_commit_key,
@@ -157,20 +156,6 @@ def test_offsets_expire_some_time_after_the_last_member_left(bench, tmp_path):
     assert again.ask(list_groups, list_groups.ListGroupsRequest()).groups == []
 
 
-def test_offsets_of_a_group_with_members_do_not_expire(bench):
-    member, generation = bench.stable_group("g")
-    bench.commit("g", "orders", 5, member=(member, generation))
-    for _ in range(8 * 4):
-        bench.now.wall_ms += DAY_MS // 4
-        bench.advance(1_000)
-        bench.heartbeat("g", member, generation)
-    bench.advance(9_000)
-    bench.heartbeat("g", member, generation)
-    for machine in bench.node.broker.groups.machines(bench.now):
-        assert offset_rules.expire_offsets(machine, bench.now) == []
-    assert bench.committed("g", "orders") == 5
-
-
 def test_an_old_client_may_say_when_its_offset_expires(bench):
     bench.commit("g", "orders", 5, version=4, retention_ms=60_000)
     [record] = kept(bench)
@@ -181,10 +166,7 @@ def test_an_old_client_may_say_when_its_offset_expires(bench):
 
 def test_offsets_of_a_deleted_topic_are_forgotten(bench, tmp_path):
     bench.commit("g", "orders", 5)
-    request = delete_topics.DeleteTopicsRequest(
-        [delete_topics.DeleteTopicState("orders")], [], 1000
-    )
-    bench.ask(delete_topics, request)
+    bench.delete("orders")
     bench.create("orders")
     assert bench.committed("g", "orders") == -1
     assert GroupBench(tmp_path / "data").committed("g", "orders") == -1
@@ -253,32 +235,6 @@ def test_a_marker_where_a_lost_commit_was_is_seen(bench, monkeypatch):
         coordinator_epoch=0,
         bumps_epoch=False,
     )
-    assert bench.committed("g", "orders") == 9
-    assert stable(bench, "g") == E.NONE
-
-
-def test_a_commit_in_an_open_transaction_counts_from_its_marker_on(bench):
-    """What TxnOffsetCommit will write, and the marker that ends it."""
-    bench.commit("g", "orders", 5)
-    groups = bench.node.broker.groups
-    shard = groups.shard_of("g")
-    record = records.committed_offset("g", "orders", 0, OffsetCommitValue(9))
-    shard.run(bench.now, lambda machine: Decision([record], True, None, (77, 0)))
-    assert bench.committed("g", "orders") == 5
-    assert stable(bench, "g") == E.UNSTABLE_OFFSET_COMMIT
-    marker = control_records.end_txn_marker(
-        commit=True, coordinator_epoch=0, timestamp=bench.now.wall_ms
-    )
-    batch = record_batch.build(
-        [marker],
-        base_offset=shard.journal.end_offset,
-        leader_epoch=0,
-        producer_id=77,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
-    shard.journal.append(batch, bench.now.wall_ms)
     assert bench.committed("g", "orders") == 9
     assert stable(bench, "g") == E.NONE
 

@@ -5,8 +5,7 @@ import pytest
 from headrace.coordination.group import consumer_records
 from headrace.coordination.shard import Decision
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_partitions, offset_fetch
-from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
+from headrace.protocol.messages import offset_fetch
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.group_readers import Reader, describe, require_no_overlap, settle
 
@@ -299,8 +298,7 @@ def test_a_pattern_that_its_last_member_leaves_is_forgotten(bench, tmp_path):
 def test_partitions_that_are_added_are_shared_out_and_nothing_else_moves(bench):
     first, second = two_readers(bench)
     before = {reader.id: set(reader.has["orders"]) for reader in (first, second)}
-    topic = CreatePartitionsTopic("orders", 8, None)
-    bench.ask(create_partitions, create_partitions.CreatePartitionsRequest([topic], 1000))
+    bench.grow("orders", 8)
     settle(first, second)
     for reader in (first, second):
         assert before[reader.id] < set(reader.has["orders"])

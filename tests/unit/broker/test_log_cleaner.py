@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.protocol.messages import delete_topics, fetch
+from headrace.protocol.messages import fetch
 from headrace.protocol.record_batch import Record, build, headers_in, walk
 from headrace.server.metrics import cleaner_families, render
 from headrace.server.real_disk import RealDisk
@@ -11,6 +11,7 @@ from tests.unit.broker.bench import Bench, fetch_request, only_partition
 from tests.unit.broker.group_bench import GroupBench
 
 BACKOFF = 15_000
+BROKER = 4  # as a kind of what has settings
 
 
 class InThisProcess:
@@ -124,8 +125,8 @@ def test_the_dirtiest_log_comes_first(bench, runner):
     bench.advance(2000)
     put(bench, "little", (b"z", b"1"))
     put(bench, "much", (b"z", b"1"))
-    leader, _ = bench.node.cleaner._dirtiest()
-    assert leader.topic == "much"
+    bench.advance(BACKOFF)
+    assert runner.job.folder.endswith("much-0")
     assert bench.node.cleaner.dirtiest_ratio > 0.2
 
 
@@ -199,8 +200,7 @@ def test_a_topic_that_is_deleted_meanwhile(bench, runner):
     bench.advance(BACKOFF)
     groups = []
     clean(RealDisk(), runner.job, lambda length: None, groups.append)
-    request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-    bench.ask(delete_topics, request, version=5)
+    bench.delete("t")
     runner.reports.cleaned(groups[0])
     assert runner.stops == 1
     assert bench.node.cleaner.failures == 1
@@ -217,20 +217,23 @@ def test_retention_waits_for_the_round(bench, runner):
     assert log_of(bench, "t").segments.bases[0] > 0
 
 
-def test_the_settings_of_the_moment_count(bench, runner, tmp_path):
-    other = InThisProcess()
-    slow = Bench(
-        tmp_path / "slow",
-        compaction=other,
-        log_cleaner_io_max_bytes_per_second="1000",
-        log_cleaner_dedupe_buffer_size="4096",
-        log_cleaner_backoff_ms="100",
+def test_the_settings_of_the_moment_count(bench, runner):
+    bench.create("t", **SMALL)
+    closed_segment(bench, "t", (b"a", b"1"))
+    bench.alter(
+        BROKER,
+        "1",
+        log_cleaner_io_max_bytes_per_second=1000,
+        log_cleaner_dedupe_buffer_size=2 << 20,
+        log_cleaner_backoff_ms=100,
     )
-    slow.create("t", **SMALL)
-    closed_segment(slow, "t", (b"a", b"1"))
-    slow.advance(1000)
-    assert other.bytes_per_second == 1000
-    assert other.job.memory == 4096
+    bench.advance(BACKOFF)
+    assert runner.bytes_per_second == 1000
+    assert runner.job.memory == 2 << 20
+    runner.run()
+    closed_segment(bench, "t", (b"a", b"2"))
+    bench.advance(1000)
+    assert runner.job is not None, "it does not rest for longer than it is told"
 
 
 def test_it_can_be_switched_off(tmp_path):
@@ -272,15 +275,14 @@ def test_a_topic_that_was_made_again_is_dirty_from_its_beginning(bench, runner, 
     closed_segment(bench, "t", (b"a", b"1"), (b"a", b"2"))
     bench.advance(BACKOFF)
     runner.run()
-    request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-    bench.ask(delete_topics, request, version=5)
+    bench.delete("t")
     bench.create("t", **SMALL)  # before the cleaner looks again
     closed_segment(bench, "t", *[(b"b", b"%d" % number) for number in range(5)])
     bench.advance(BACKOFF)
     assert runner.job.first_dirty == 0
     runner.run()
     assert [record[:2] for record in records(bench, "t")] == [(4, b"b"), (5, b"z")]
-    bench.ask(delete_topics, request, version=5)
+    bench.delete("t")
     bench.advance(BACKOFF)
     assert (bench.folder / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
@@ -292,8 +294,7 @@ def test_a_damaged_log_that_is_deleted_is_not_counted_any_more(bench, runner):
     runner.reports.failed("the batch at 0 is damaged", damaged=True)
     runner.job = None
     assert len(bench.node.cleaner.uncleanable) == 1
-    request = delete_topics.DeleteTopicsRequest(topic_names=["bad"], timeout_ms=1000)
-    bench.ask(delete_topics, request, version=5)
+    bench.delete("bad")
     bench.advance(BACKOFF)
     assert bench.node.cleaner.uncleanable == set()
 

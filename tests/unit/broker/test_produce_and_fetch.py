@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_topics, fetch, list_offsets, metadata, produce
+from headrace.protocol.messages import fetch, list_offsets, metadata, produce
 from headrace.server.real_disk import RealFile
 from headrace.serving.api import Refused
 from headrace.storage.partition_log import GATHER_BELOW
@@ -130,22 +130,15 @@ def test_a_fetch_of_a_topic_that_goes_away_is_answered(bench):
     bench.create("orders")
     reader = bench.connect()
     assert bench.fetch("orders", max_wait_ms=60_000, session=reader) == PARKED
-    delete(bench, "orders")
+    bench.delete("orders")
     found = only_partition(bench.answer_on(reader, fetch, 12))
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def delete(bench, name):
-    request = delete_topics.DeleteTopicsRequest()
-    request.topics = [delete_topics.DeleteTopicState(name)]
-    request.timeout_ms = 1000
-    assert bench.ask(delete_topics, request).responses[0].error_code == 0
 
 
 def test_a_deleted_topic_leaves_no_files_behind(bench):
     bench.create("orders", file_delete_delay_ms=1_000)
     bench.produce("orders", "a")
-    delete(bench, "orders")
+    bench.delete("orders")
     assert [path.name for path in bench.folder.glob("orders-*")][0].endswith("-delete")
     bench.advance(2_000)
     assert not list(bench.folder.glob("orders-*"))
@@ -154,7 +147,7 @@ def test_a_deleted_topic_leaves_no_files_behind(bench):
 def test_a_topic_made_again_under_its_name_is_empty(bench):
     first = bench.create("orders")
     bench.produce("orders", "old")
-    delete(bench, "orders")
+    bench.delete("orders")
     assert bench.create("orders") != first
     assert bench.fetch("orders").high_watermark == 0
 

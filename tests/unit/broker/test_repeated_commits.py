@@ -5,7 +5,7 @@ import pytest
 from headrace.broker.repeated_commits import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import create_partitions, delete_topics, offset_commit
+from headrace.protocol.messages import offset_commit
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.repeating import Comer, damaged
 
@@ -117,15 +117,13 @@ def test_a_topic_that_was_made_again_or_has_grown_is_looked_at_again(tmp_path, m
     bench = committer.bench
     counted = committer.decodes(OFFSET_COMMIT << 16 | 9, monkeypatch)
     committer.send(request(committer, 1))
-    target = delete_topics.DeleteTopicState("orders", bytes(16))
-    bench.ask(delete_topics, delete_topics.DeleteTopicsRequest([target], [], 1_000))
+    bench.delete("orders")
     assert committer.code(request(committer, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     committer.topic_id = bench.create("orders", partitions=2)
     assert committer.code(request(committer, 3)) == 0
     [found] = bench.node.broker.groups.shard_of(GROUP).machine.offsets.of(GROUP).values()
     assert found.topic_id == committer.topic_id
-    more = create_partitions.CreatePartitionsTopic("orders", 3, None)
-    bench.ask(create_partitions, create_partitions.CreatePartitionsRequest([more], 1_000, False))
+    bench.grow("orders", 3)
     assert committer.code(request(committer, 4)) == 0
     assert committer.code(request(committer, 5)) == 0
     assert len(counted) == 4

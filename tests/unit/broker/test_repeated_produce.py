@@ -4,7 +4,7 @@ import pytest
 
 from headrace.broker.repeated_produce import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import delete_topics, produce
+from headrace.protocol.messages import produce
 from tests.unit.broker.bench import Bench, build, values_in
 from tests.unit.broker.repeating import Comer, damaged
 
@@ -80,8 +80,7 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
 def test_a_topic_that_was_made_again_takes_what_follows(both):
     stays = both[0]
     stays.send(request(stays, "old"))
-    target = delete_topics.DeleteTopicState("orders", bytes(16))
-    stays.bench.ask(delete_topics, delete_topics.DeleteTopicsRequest([target], [], 1_000))
+    stays.bench.delete("orders")
     stays.send(request(stays, "to nobody"))
     stays.bench.create("orders", partitions=2)
     stays.send(request(stays, "new"))

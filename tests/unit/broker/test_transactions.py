@@ -312,14 +312,11 @@ def test_markers_that_were_not_written_are_written_after_a_restart(tmp_path, mon
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(bench):
-    from headrace.protocol.messages import delete_topics
-
     producer = bench.producer()
     producer.send("orders", "x")
     bench.create("other")
     producer.send("other", "y")
-    request = delete_topics.DeleteTopicsRequest([], ["orders"], 1000)
-    bench.ask(delete_topics, request, version=5)
+    bench.delete("orders")
     assert producer.commit() == NONE
     assert bench.list() == {"t": "CompleteCommit"}
     assert bench.committed("other") == ["y"]
