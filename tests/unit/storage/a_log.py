@@ -96,6 +96,41 @@ def records_of(data: bytes) -> list[Record]:
     return found
 
 
+class Writer:
+    """A transactional producer that is believed to be one."""
+
+    def __init__(self, log: ALog, producer_id: int, epoch: int = 0) -> None:
+        self.log = log
+        self.id = producer_id
+        self.epoch = epoch
+        self.sequence = 0
+
+    def send(self, count: int = 1, size: int = 1) -> int:
+        data = batch(
+            *[b"x" * size] * count,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            is_transactional=True,
+        )
+        self.sequence += count
+        return self.log.append(data)[0]
+
+    def end(self, *, commit: bool, coordinator_epoch: int = 0, bumps_epoch: bool = False) -> int:
+        if bumps_epoch:
+            self.epoch += 1
+            self.sequence = 0
+        return self.log.log.append_marker(
+            commit=commit,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=0,
+            wall_ms=NOW,
+            bumps_epoch=bumps_epoch,
+        )
+
+
 class Refusing(RealFile):
     """A file on a disk that may be full."""
 

@@ -7,8 +7,7 @@ from headrace.protocol.record_batch import DELETE_HORIZON
 from headrace.storage.compaction import clean
 from headrace.storage.log_settings import LogSettings
 from tests.unit.storage.a_compacted_log import DAY, ACompactedLog
-from tests.unit.storage.a_log import NOW, records_of
-from tests.unit.storage.test_transactions import Writer
+from tests.unit.storage.a_log import NOW, Writer, records_of
 
 
 @pytest.fixture

@@ -8,42 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.partition_leader import PartitionLeader
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
-
-
-class Writer:
-    """A transactional producer that is believed to be one."""
-
-    def __init__(self, log, producer_id, epoch=0):
-        self.log = log
-        self.id = producer_id
-        self.epoch = epoch
-        self.sequence = 0
-
-    def send(self, count=1, size=1):
-        data = batch(
-            *[b"x" * size] * count,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            base_sequence=self.sequence,
-            is_transactional=True,
-        )
-        self.sequence += count
-        return self.log.append(data)[0]
-
-    def end(self, *, commit, coordinator_epoch=0, bumps_epoch=False):
-        if bumps_epoch:
-            self.epoch += 1
-            self.sequence = 0
-        return self.log.log.append_marker(
-            commit=commit,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            coordinator_epoch=coordinator_epoch,
-            leader_epoch=0,
-            wall_ms=NOW,
-            bumps_epoch=bumps_epoch,
-        )
+from tests.unit.storage.a_log import NOW, ALog, FullDisk, Writer
 
 
 @pytest.fixture
