@@ -6,6 +6,7 @@ A story is a function `story(stage)`. It is played once on Apache Kafka and once
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +14,30 @@ from types import ModuleType
 from typing import Any
 
 from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import create_topics, delete_topics, list_offsets, metadata, produce
+from headrace.protocol.messages import (
+    create_topics,
+    delete_topics,
+    describe_configs,
+    incremental_alter_configs,
+    list_offsets,
+    metadata,
+    produce,
+)
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -37,7 +55,10 @@ from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 from tests.interop.brokers import Node
 
 NEWEST_METADATA = 13
+TOPICS = 2  # the kind of resource
+LAST = "changed-last"  # a topic that no story is about
 Story = Callable[["Stage"], None]
+_changes = itertools.count(1_000_000)
 
 
 @dataclass(slots=True)
@@ -83,7 +104,7 @@ class Stage:
         self, line: str, frame: bytes, *, length: int | None = None, words: bool = True
     ) -> None:
         """Bytes that are no request, and whether they are answered; `words`: with which bytes."""
-        connection = Connection(self.node.port, timeout_s=3)
+        connection = Connection(self.node.port, timeout_s=30)
         try:
             prefix = (len(frame) if length is None else length).to_bytes(4, "big", signed=True)
             connection.socket.sendall(prefix + frame)
@@ -149,6 +170,26 @@ class Stage:
         request = DeleteTopicsRequest([DeleteTopicState(name)], [], 30_000)
         self.connection.ask(delete_topics, 6, request)
         self.until(lambda: self.find(name).error_code != 0)
+        self.publish()
+
+    def publish(self) -> None:
+        """Until every part of the broker has heard of all that was changed before.
+
+        Apache Kafka shows a change before it has told its logs, quotas and coordinators of it; but
+        it tells them of one change after the other, so what it shows now they have all heard.
+        """
+        if self.find(LAST).error_code != 0:
+            self.topic(LAST)
+        value = str(next(_changes))
+        change = AlterConfigsResource(TOPICS, LAST, [AlterableConfig("flush.ms", 0, value)])
+        self.connection.ask(incremental_alter_configs, 1, IncrementalAlterConfigsRequest([change]))
+        asked = DescribeConfigsRequest([DescribeConfigsResource(TOPICS, LAST, ["flush.ms"])])
+
+        def is_shown() -> bool:
+            answer: Any = self.connection.ask(describe_configs, 4, asked)
+            return bool(answer.results[0].configs[0].value == value)
+
+        self.until(is_shown)
 
     def produce(self, topic: Topic, *batches: bytes, partition: int = 0) -> int:
         """Batches that are taken; the offset of the last one."""
@@ -161,7 +202,7 @@ class Stage:
             base = result.base_offset
         return base
 
-    def until(self, is_so: Callable[[], bool], within_s: float = 15.0) -> None:
+    def until(self, is_so: Callable[[], bool], within_s: float = 60.0) -> None:
         """Wait for what a cluster does after it has answered."""
         deadline = time.monotonic() + within_s
         while not is_so():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from headrace.protocol.messages import (
@@ -99,7 +98,7 @@ def requests_that_cannot_be(stage: Stage) -> None:
 def new_topic(stage: Stage, name: str, partitions: int) -> Topic:
     """Known to the coordinator too: Apache's learns of topics a moment after the broker."""
     topic = stage.topic(name, partitions=partitions)
-    time.sleep(0.5)
+    stage.publish()
     return topic
 
 

@@ -52,6 +52,7 @@ from tests.conformance.wire import Connection
 FULL = 3  # `group.max.size` and `group.consumer.max.size` of these brokers
 TOO_LARGE = b"\0\0" + bytes(1_200_000)  # for a record of `__consumer_offsets`
 NEVER_MS = 2**31 - 1
+HURRY_MS = 2_000  # short, but long enough to say who gets what
 
 
 def forget_offsets(group: str, *topics: str) -> OffsetDeleteRequest:
@@ -255,12 +256,12 @@ def times_nobody_means(stage: Stage) -> None:
 def left_behind(stage: Stage) -> None:
     """A member that does not come to a rebalance in time is out of the group."""
     group = "left-behind"
-    first = stable(stage, group, rebalance_ms=300)
+    first = stable(stage, group, rebalance_ms=HURRY_MS)
     with closing(Connection(stage.node.port)) as other:
-        given: Any = other.ask(join_group, JOIN, join(group, rebalance_ms=300))
-        other.send(join_group, JOIN, join(group, given.member_id, rebalance_ms=300))
+        given: Any = other.ask(join_group, JOIN, join(group, rebalance_ms=HURRY_MS))
+        other.send(join_group, JOIN, join(group, given.member_id, rebalance_ms=HURRY_MS))
         stage.keep("who came", other.answer(join_group, JOIN))
-    late = join(group, first.member_id, rebalance_ms=300)
+    late = join(group, first.member_id, rebalance_ms=HURRY_MS)
     stage.ask("joins too late", join_group, JOIN, late)
     request = HeartbeatRequest(group, first.generation_id, first.member_id)
     stage.ask("heartbeat too late", heartbeat, BEAT, request)

@@ -82,7 +82,8 @@ def batches_that_cannot_be(stage: Stage) -> None:
 def no_batch_at_all(stage: Stage) -> None:
     topic = stage.topic("no-batch")
     for version in (3, 9, 13):
-        stage.connection.socket.settimeout(1.5)
+        if stage.node.name == "apache":  # which never answers
+            stage.connection.socket.settimeout(1.5)
         stage.ask(f"v{version} null", produce, version, produce_request(version, topic, None))
         stage.drop()
 

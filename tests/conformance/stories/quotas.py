@@ -140,9 +140,11 @@ def limits_that_make_no_sense(stage: Stage) -> None:
 
 def changes_beyond_a_quota(stage: Stage) -> None:
     """How long to wait is left out: it depends on the moment. The codes are compared."""
+    stage.publish()  # makes its topic before that is limited
     everybody: Parts = [("user", None)]
     stage.ask("set", alter_client_quotas, 1, altered(entry(everybody, **{CHANGES: 0.01})))
     wait_for(stage, described(("user", DEFAULT, None)), {(CHANGES, 0.01)})
+    stage.publish()
     try:
         for number in range(3):
             topic = create_topics.CreatableTopic(f"limited-{number}", 3, 1)
@@ -153,6 +155,7 @@ def changes_beyond_a_quota(stage: Stage) -> None:
             stage.drop()  # a connection that has to wait is not read
     finally:
         stage.ask("removed", alter_client_quotas, 1, altered(entry(everybody, **{CHANGES: None})))
+        stage.publish()
 
 
 def a_producer_above_its_quota(stage: Stage) -> None:
@@ -162,6 +165,7 @@ def a_producer_above_its_quota(stage: Stage) -> None:
     batch = build(R(b"x" * 30_000))
     stage.ask("set", alter_client_quotas, 1, altered(entry(everybody, **{PRODUCE: 1000.0})))
     wait_for(stage, described(("user", DEFAULT, None)), {(PRODUCE, 1000.0)})
+    stage.publish()
     try:
         for version in (9, 12):
             answer: Any = stage.connection.ask(
@@ -177,6 +181,7 @@ def a_producer_above_its_quota(stage: Stage) -> None:
             stage.drop()
     finally:
         stage.ask("removed", alter_client_quotas, 1, altered(entry(everybody, **{PRODUCE: None})))
+        stage.publish()
 
 
 STORIES = (
