@@ -27,7 +27,7 @@ from tests.interop.tools import tool
 
 TOO_LARGE_TO_PRINT = 100_000
 LARGE_LIMIT = 100 * 1024 * 1024  # what clients are told to allow, like the broker's frame limit
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
 
 
 @dataclass(slots=True, frozen=True)

@@ -168,7 +168,7 @@ def librdkafka_settings(node: SecuredNode, shown: Credentials) -> dict[str, Any]
 
 
 # A connection can also just be lost on a busy machine; why it cannot be had comes with the next.
-WAIT_FOR_MORE_S = 2.0
+WAIT_FOR_MORE_S = 10.0
 
 
 def telling(errors: list[confluent_kafka.KafkaError]) -> list[confluent_kafka.KafkaError]:
@@ -181,7 +181,7 @@ def by_librdkafka(node: SecuredNode, topic: str, shown: Credentials) -> dict[str
     given = librdkafka_settings(node, shown)
     producer = confluent_kafka.Producer(given | {"error_cb": errors.append})
     producer.produce(topic, b"x" * 200_000, partition=0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(producer) and not telling(errors) and time.monotonic() < deadline:
         producer.poll(0.1)
         if errors:
@@ -191,7 +191,7 @@ def by_librdkafka(node: SecuredNode, topic: str, shown: Credentials) -> dict[str
         return {"error": (telling(errors) or errors)[0].name()}
     consumer = confluent_kafka.Consumer(given | {"group.id": "never-joined"})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    message = consumer.poll(30)
+    message = consumer.poll(120)
     consumer.close()
     assert message is not None and message.error() is None
     return {"read": f"{len(message.value())} bytes"}
@@ -247,7 +247,7 @@ def by_program(*command: str) -> Login:
             "credentials": asdict(shown),
         }
         done = subprocess.run(
-            list(command), input=json.dumps(job), capture_output=True, text=True, timeout=90
+            list(command), input=json.dumps(job), capture_output=True, text=True, timeout=180
         )
         assert done.returncode == 0, done.stderr
         answer: dict[str, str] = json.loads(done.stdout)

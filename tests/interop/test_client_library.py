@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,6 +26,7 @@ from headrace.client import (
     Consumer,
     DeliveryFailed,
     Fenced,
+    LoginRefused,
     Misuse,
     PollTooSlow,
     Producer,
@@ -33,6 +36,7 @@ from headrace.client import (
 from headrace.client.connection import Connection
 from headrace.client.wire import Wire
 from tests.interop.brokers import ApacheNode, Node, make_node
+from tests.unit.server.a_secured_server import until
 
 _names = (f"name-{number}" for number in itertools.count())
 
@@ -103,14 +107,22 @@ def test_members_share_partitions_and_go_on_where_others_stopped(at: str, protoc
     while not (len(first.assignment()) == len(second.assignment()) == 2):
         seen += [(r.partition, r.offset) for r in (*first.batch(timeout_s=0.05),)]
         if seen[20:]:
-            first.commit()
+            with contextlib.suppress(ClientError):  # between two generations: with the next records
+                first.commit()
         seen += [(r.partition, r.offset) for r in (*second.batch(timeout_s=0.05),)]
     assert ("revoked", 2 if protocol != "eager" else 4) in told
     first.close()
-    while len(set(seen)) < 40:
+
+    def committed() -> dict[TopicPartition, int | None]:
+        with contextlib.suppress(ClientError):  # as a commit
+            return second.committed()
+        return {}
+
+    all_of_it = {TopicPartition(topic, n): 10 for n in range(4)}
+    while len(set(seen)) < 40 or committed() != all_of_it:
         seen += [(r.partition, r.offset) for r in second.batch(timeout_s=0.2)]
-    second.commit()
-    assert set(second.committed().values()) == {10}
+        with contextlib.suppress(ClientError):
+            second.commit()
     second.close()
 
 
@@ -133,7 +145,7 @@ def test_a_seek_inside_on_assigned_is_where_reading_begins(at: str, protocol: st
 def test_a_program_that_polls_too_late_hears_why_and_comes_back(at: str) -> None:
     topic = new_topic(at, records=3)
     lost: list[Any] = []
-    settings = {"max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+    settings = {"max.poll.interval.ms": 3000, "session.timeout.ms": 3000}
     settings |= {"heartbeat.interval.ms": 100}
     with Consumer(
         at, topics=[topic], group=next(_names), settings=settings, on_lost=lost.append
@@ -146,11 +158,9 @@ def test_a_program_that_polls_too_late_hears_why_and_comes_back(at: str) -> None
 
 
 def slowly(consumer: Consumer) -> None:
-    """Handle a record for longer than the group allows, then ask for the next ones."""
-    import time
-
-    time.sleep(1.6)
+    """Handle each record for longer than the group allows; librdkafka looks twice a second."""
     while True:
+        time.sleep(4)
         consumer.poll(0.1)
 
 
@@ -165,7 +175,7 @@ def test_a_transaction_is_visible_as_a_whole_or_not_at_all(at: str) -> None:
             producer.send(topic, b"b")
         assert future.result(0).offset == 0
         with pytest.raises(ValueError, match="no"), producer.transaction():
-            producer.send(topic, b"never").result(10)
+            producer.send(topic, b"never").result(60)
             raise ValueError("no")
         with pytest.raises(Misuse, match="inside"):
             producer.send(topic, b"outside")
@@ -176,13 +186,13 @@ def test_a_transaction_is_visible_as_a_whole_or_not_at_all(at: str) -> None:
 
 def test_records_not_yet_sent_are_dropped_by_an_abort(at: str) -> None:
     topic = new_topic(at)
-    settings = {"linger.ms": 5000}
+    settings = {"linger.ms": 30_000}
     with Producer(at, transactional_id=next(_names), settings=settings) as producer:
         with pytest.raises(KeyError), producer.transaction():
             future = producer.send(topic, b"lingers")
             raise KeyError
         with pytest.raises(DeliveryFailed, match="aborted"):
-            future.result(10)
+            future.result(60)
 
 
 def test_an_exactly_once_copy_with_an_abort_in_the_middle(at: str) -> None:
@@ -218,14 +228,15 @@ def test_an_exactly_once_copy_goes_on_when_its_broker_comes_back(tmp_path: Path)
             Consumer(node.bootstrap, group="copies", topics=[source]) as consumer,
             Producer(node.bootstrap, transactional_id="copies") as producer,
         ):
-            copied = 0
+            copied, kills = 0, [8, 20, 32]
             while copied < 40:
                 batch = consumer.batch(4, timeout_s=5)
                 try:
                     with producer.transaction(consumer=consumer):
                         for record in batch:
                             producer.send(target, record.value)
-                        if copied in (8, 20, 32):
+                        if kills and copied >= kills[0]:
+                            kills.pop(0)
                             node.kill()
                             node.start()
                     copied += len(batch)
@@ -249,10 +260,10 @@ def test_the_older_of_two_producers_with_one_id_is_fenced(at: str) -> None:
 def test_a_transaction_that_is_open_for_too_long_is_over(at: str) -> None:
     topic, name = new_topic(at), next(_names)
     admin = Admin(at)
-    settings = {"transaction.timeout.ms": 1000}
+    settings = {"transaction.timeout.ms": 2000}
     producer: Producer = Producer(at, transactional_id=name, settings=settings)
     with pytest.raises(Fenced, match=r"transaction\.timeout\.ms"), producer.transaction():
-        producer.send(topic, b"late").result(10)
+        producer.send(topic, b"late").result(60)
         while admin.transactions.describe(name).state == "Ongoing":
             pass
     producer.close()
@@ -272,9 +283,11 @@ def test_transactions_for_asyncio(at: str) -> None:
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction(consumer=consumer):
                     await producer.send(target, b"never")
-                    assert await consumer.poll(10) is not None
+                    assert await consumer.poll(60) is not None
                     raise ZeroDivisionError
-            batch = await consumer.batch(timeout_s=10)
+            batch: list[Any] = []
+            while len(batch) < 5:
+                batch += await consumer.batch(timeout_s=60)
             async with producer.transaction(consumer=consumer):
                 for record in batch:
                     await producer.send(target, record.value)
@@ -295,7 +308,7 @@ def test_open_transactions_are_seen_and_can_be_ended(at: str) -> None:
         pytest.raises(Fenced),
         producer.transaction(),
     ):
-        producer.send(topic, b"hangs").result(10)
+        producer.send(topic, b"hangs").result(60)
         (open_one,) = admin.producers(TopicPartition(topic, 0))
         assert open_one.transaction_start_offset == 0
         assert admin.transactions.describe(name).state == "Ongoing"
@@ -375,6 +388,15 @@ def login(mechanism: str, name: str, password: str) -> dict[str, str]:
     }
 
 
+def gets_in(admin: Admin) -> bool:
+    """Apache Kafka's broker hears of a user a moment after its controller has answered."""
+    try:
+        admin.cluster.quorum()
+    except LoginRefused:
+        return False
+    return True
+
+
 def test_our_own_codecs_log_in_as_librdkafka_does(guarded: str) -> None:
     ann = Admin(guarded, settings=login("PLAIN", "ann", "a-secret"))
     assert ann.cluster.quorum().leader == 1
@@ -383,9 +405,10 @@ def test_our_own_codecs_log_in_as_librdkafka_does(guarded: str) -> None:
             "bob", ScramCredentialInfo(mechanism, 4096), b"b-secret"
         )
         made = ann.connection.admin()
-        made.alter_user_scram_credentials([credential])["bob"].result(20)
+        made.alter_user_scram_credentials([credential])["bob"].result(60)
     for mechanism_name in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         bob = Admin(guarded, settings=login(mechanism_name, "bob", "b-secret"))
+        until(lambda: gets_in(bob))  # noqa: B023
         assert bob.cluster.quorum().leader == 1
         address = bob.cluster.describe().brokers[0].address
         wrong = Connection(bob.connection.settings | {"sasl.password": "guess"})

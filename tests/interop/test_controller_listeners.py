@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.interop.java_session import JavaSession
-from tests.unit.server.a_secured_server import Certificates
+from tests.unit.server.a_secured_server import Certificates, until
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -76,5 +76,5 @@ def test_tools_talk_to_the_controller(
     assert f":{node.controller_port}" in described.replace(" ", "").replace("//", "")
     alter = ("--alter", "--entity-type", "brokers", "--entity-name", "1")
     java.run(CONFIGS, *at, *alter, "--add-config", "log.retention.ms=777777")
-    shown = java.run(CONFIGS, *at, "--describe", *alter[1:])
-    assert "log.retention.ms=777777" in shown
+    shown = (CONFIGS, *at, "--describe", *alter[1:])
+    until(lambda: "log.retention.ms=777777" in java.run(*shown))

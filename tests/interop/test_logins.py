@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.serving.authentication.certificate_names import subject_of
@@ -32,7 +33,7 @@ from tests.interop.logins import (
     signer,
 )
 from tests.interop.topics import create_topic
-from tests.unit.server.a_secured_server import LASTS, Certificates
+from tests.unit.server.a_secured_server import LASTS, Certificates, until
 
 CLIENTS = ("librdkafka", "java", "franz-go", "kafkajs")
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -63,6 +64,7 @@ def apache(
     with ApacheOfAllProtocols(folder, settings(certificates)) as node:
         assert isinstance(node, ApacheOfAllProtocols)
         add_users(node, java)
+        until(lambda: coordinates(node), 180)
         yield node
 
 
@@ -83,6 +85,17 @@ def add_users(node: SecuredNode, java: JavaSession) -> None:
             *("--entity-name", "alice", "--add-config", wish),
         )
         assert "Completed updating config for user alice." in said
+
+
+def coordinates(node: SecuredNode) -> bool:
+    """Whether groups can be joined: Apache Kafka first makes a topic for that, and loads it."""
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "asks-only"})
+    try:
+        return bool(consumer.committed([TopicPartition(NEVER_WRITTEN, 0)], timeout=60))
+    except KafkaException:
+        return False
+    finally:
+        consumer.close()
 
 
 def both(
@@ -272,25 +285,36 @@ def test_names_in_certificates_are_written_as_java_writes_them(
         assert subject_of(ssl.PEM_cert_to_DER_cert(issued.certificate)) == theirs
 
 
-@pytest.mark.parametrize("client", ["librdkafka", "java"])
 def test_clients_log_in_again_before_their_session_ends(
-    tmp_path: Path, certificates: Certificates, java: JavaSession, client: str
+    tmp_path: Path, certificates: Certificates, java: JavaSession
 ) -> None:
-    """KIP-368: one connection, many logins, and nothing is lost."""
-    given = settings(certificates) | {"connections.max.reauth.ms": "2000"}
+    """KIP-368: one connection, many logins, and nothing is lost. Two clients at the same time.
+
+    They log in anew when less than a tenth of the session is left: it is long, so that this is a
+    second.
+    """
+    session_s, seconds = 10, 21
+    given = settings(certificates) | {"connections.max.reauth.ms": str(session_s * 1000)}
     with HeadraceOfAllProtocols(tmp_path, given) as node:
         assert isinstance(node, HeadraceOfAllProtocols)
         topic = create_topic(node.bootstrap, "long")
         shown = Credentials("SASL_SSL", str(certificates.ca)).by("PLAIN")
-        if client == "librdkafka":
+        left: list[int] = []
+
+        def send() -> None:
             producer = Producer(librdkafka_settings(node, shown))
-            deadline = time.monotonic() + 6
+            deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 producer.produce(topic, b"x")
-                assert producer.flush(10) == 0
-        else:
-            job = {"settings": java_settings(node, shown), "topic": topic, "seconds": 6}
-            assert json.loads(java.run("LongLogin", stdin=json.dumps(job)))["failed"] == 0
+                left.append(producer.flush(60))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        job = {"settings": java_settings(node, shown), "topic": topic, "seconds": seconds}
+        answer = json.loads(java.run("LongLogin", stdin=json.dumps(job)))
+        sending.join()
+        assert left and not any(left)
+        assert answer["sent"] and not answer["failed"]
         assert "expired" not in node.log_text()
 
 
@@ -339,7 +363,7 @@ def test_new_certificates_are_judged_alike(
             broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
             [future] = admin.incremental_alter_configs([broker], validate_only=True).values()
             try:
-                future.result(20)
+                future.result(60)
                 found[what] = "taken"
             except KafkaException as refused:
                 found[what] = refused.args[0].name()

@@ -60,7 +60,7 @@ func must(err error) {
 func main() {
 	var asked job
 	must(json.NewDecoder(os.Stdin).Decode(&asked))
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 140*time.Second)
 	defer cancel()
 	answer := map[string]any{}
 	switch asked.Verb {

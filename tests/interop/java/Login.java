@@ -30,13 +30,13 @@ public final class Login {
         for (Map.Entry<String, JsonNode> setting : job.get("settings").properties()) {
             settings.put(setting.getKey(), setting.getValue().asText());
         }
-        settings.put("default.api.timeout.ms", "20000");
-        settings.put("request.timeout.ms", "10000");
-        settings.put("max.block.ms", "20000");
+        settings.put("default.api.timeout.ms", "60000");
+        settings.put("request.timeout.ms", "30000");
+        settings.put("max.block.ms", "60000");
         ObjectNode answer = JSON.createObjectNode();
         try {
             try (Admin admin = Admin.create(settings)) {
-                admin.describeCluster().nodes().get(30, TimeUnit.SECONDS);
+                admin.describeCluster().nodes().get(90, TimeUnit.SECONDS);
             }
             answer.put("read", roundTrip(settings, job.get("topic").asText()));
         } catch (ExecutionException failure) {
@@ -50,7 +50,7 @@ public final class Login {
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(
                 settings, new StringSerializer(), new StringSerializer())) {
             offset = producer.send(new ProducerRecord<>(topic, 0, null, "x".repeat(200_000)))
-                .get(30, TimeUnit.SECONDS).offset();
+                .get(90, TimeUnit.SECONDS).offset();
         }
         settings.put("auto.offset.reset", "none");
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(
@@ -58,7 +58,7 @@ public final class Login {
             TopicPartition partition = new TopicPartition(topic, 0);
             consumer.assign(List.of(partition));
             consumer.seek(partition, offset);
-            for (int tries = 0; tries < 30; tries++) {
+            for (int tries = 0; tries < 90; tries++) {
                 for (ConsumerRecord<String, String> read : consumer.poll(Duration.ofSeconds(1))) {
                     byte[] bytes = read.value().getBytes(StandardCharsets.UTF_8);
                     return bytes.length + " bytes";

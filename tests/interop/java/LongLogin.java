@@ -25,7 +25,7 @@ public final class LongLogin {
             while (System.currentTimeMillis() < until) {
                 try {
                     producer.send(new ProducerRecord<>(job.get("topic").asText(), "x"))
-                        .get(20, TimeUnit.SECONDS);
+                        .get(90, TimeUnit.SECONDS);
                     sent++;
                 } catch (java.util.concurrent.ExecutionException failure) {
                     failed++;

@@ -139,6 +139,7 @@ async function main() {
   const kafka = new Kafka({
     brokers: [job.bootstrap],
     logLevel: logLevel.ERROR,
+    connectionTimeout: 60000,
     requestTimeout: 60000,
   });
   const verbs = { produce, offset_for_time: offsetForTime, administer, join };

@@ -10,7 +10,9 @@ function secured(job) {
     brokers: [job.bootstrap],
     logLevel: logLevel.NOTHING,
     retry: { retries: 0 },
-    connectionTimeout: 10000,
+    connectionTimeout: 60000,
+    authenticationTimeout: 60000,
+    requestTimeout: 60000,
   };
   if (shown.ca) {
     settings.ssl = { ca: [fs.readFileSync(shown.ca, "utf8")] };
