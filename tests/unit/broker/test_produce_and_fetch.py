@@ -264,7 +264,7 @@ def test_all_topics_are_told_as_each_by_its_name_and_as_they_are_now(bench, vers
     wanted = [metadata.MetadataRequestTopic(bytes(16), name) for name in ("orders", "bills")]
     request = metadata.MetadataRequest(wanted, False)
     assert bench.ask(metadata, request, version=version) == told
-    delete(bench, "orders")
+    bench.delete("orders")
     assert [topic.name for topic in everything().topics] == ["bills"]
 
 
