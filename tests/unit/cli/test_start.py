@@ -33,9 +33,9 @@ def test_it_says_where_it_is_and_ends_cleanly(tmp_path: Path) -> None:
             assert ready["data"] == str(tmp_path)
             assert ready["pid"] == node.pid
             host, _, port = ready["address"].rpartition(":")
-            socket.create_connection((host, int(port)), timeout=10).close()
+            socket.create_connection((host, int(port)), timeout=60).close()
             node.send_signal(number)
-            assert node.wait(10) == 0
+            assert node.wait(60) == 0
         assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_properties_file_is_read_and_options_win(tmp_path: Path) -> None:
         assert node.stdout is not None
         assert json.loads(node.stdout.readline())["data"] == str(tmp_path / "from-option")
         node.terminate()
-        assert node.wait(10) == 0
+        assert node.wait(60) == 0
 
 
 def test_the_panel_is_a_box_on_a_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def address(security: Path) -> Iterator[str]:
         assert line, (security.parent / "log").read_text()
         yield json.loads(line)["address"]
         node.terminate()
-        assert node.wait(20) == 0
+        assert node.wait(60) == 0
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_users_come_and_go(headrace: CommandLine, address: str, security: Path) 
                 "log_level": 0,
             }
         )
-        assert producer.list_topics(timeout=20).brokers
+        assert producer.list_topics(timeout=60).brokers
     headrace("users", "remove", "bob")
     assert "There is no user bob" in headrace.failure("users", "remove", "bob")
     assert "bob" not in headrace("users", "list")

@@ -55,10 +55,10 @@ def test_what_is_sent_is_read_one_by_one_and_committed(broker: Broker) -> None:
             assert await consumer.commit() == {place: 3}, "not what was merely fetched"
             assert consumer.position(place) == 3
             assert await consumer.lag() == {place: 2}
-            assert [r.offset for r in await consumer.batch(timeout_s=10)] == [3, 4]
+            assert [r.offset for r in await consumer.batch(timeout_s=60)] == [3, 4]
             assert await consumer.committed() == {place: 3}
             await consumer.rewind()
-            again = await consumer.poll(10)
+            again = await consumer.poll(60)
             assert again is not None
             assert again.offset == 3
             consumer.stop()
@@ -68,18 +68,17 @@ def test_what_is_sent_is_read_one_by_one_and_committed(broker: Broker) -> None:
 
 
 def test_the_loop_runs_while_the_consumer_waits(broker: Broker) -> None:
-    async def story() -> int:
-        turns = 0
-        async with AsyncConsumer(broker.bootstrap) as consumer:
-            await consumer.assign({TopicPartition("async", 0): 0})
-            waiting = asyncio.create_task(consumer.poll(0.3))
-            while not waiting.done():
-                turns += 1
+    async def story() -> None:
+        async with AsyncConsumer(broker.bootstrap, auto_offset_reset="latest") as consumer:
+            await consumer.assign([TopicPartition("async", 0)])
+            waiting = asyncio.create_task(consumer.poll(60))
+            for _ in range(20):
                 await asyncio.sleep(0.001)
+                assert not waiting.done()
+            consumer.stop()
             assert await waiting is None
-        return turns
 
-    assert asyncio.run(story()) > 20
+    asyncio.run(story())
 
 
 def test_a_cancelled_poll_loses_no_record(broker: Broker) -> None:
@@ -93,7 +92,7 @@ def test_a_cancelled_poll_loses_no_record(broker: Broker) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.poll(60), 0.05)
             await producer.send_and_wait("async", b"after")
-            record = await consumer.poll(10)
+            record = await consumer.poll(60)
             assert record is not None
             assert record.value == b"after"
 
@@ -137,9 +136,9 @@ def test_poison_can_be_skipped(broker: Broker) -> None:
         async with AsyncConsumer(broker.bootstrap, value_deserializer=from_json) as consumer:
             await consumer.assign([TopicPartition("async-poison", 0)])
             with pytest.raises(PoisonRecord) as caught:
-                await consumer.poll(10)
+                await consumer.poll(60)
             await consumer.skip(caught.value)
-            record = await consumer.poll(10)
+            record = await consumer.poll(60)
             assert record is not None
             assert record.value == 7
 
@@ -162,14 +161,14 @@ def test_a_full_buffer_lets_others_run_and_then_says_so() -> None:
 
         counting = asyncio.create_task(count())
         settings = {"queue.buffering.max.messages": 5, "log_level": 0}
-        producer: AsyncProducer = AsyncProducer(nobody, max_block_s=0.2, settings=settings)
+        producer: AsyncProducer = AsyncProducer(nobody, max_block_s=1, settings=settings)
         futures = [await producer.send("async", b"x") for _ in range(5)]
-        with pytest.raises(BufferFull, match=r"0\.2 seconds"):
+        with pytest.raises(BufferFull, match="1 seconds"):
             await producer.send("async", b"x")
         counting.cancel()
         await producer.close(timeout_s=0)
         with pytest.raises(DeliveryFailed, match="dropped"):
-            await asyncio.wait_for(futures[0], 5)
+            await asyncio.wait_for(futures[0], 60)
         await asyncio.gather(*futures, return_exceptions=True)
         return turns
 
@@ -188,7 +187,7 @@ def test_a_cancelled_batch_loses_no_record(broker: Broker) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.batch(timeout_s=60), 0.05)
             assert await producer.send_and_wait("async-batch", b"after")
-            records = await consumer.batch(timeout_s=20)
+            records = await consumer.batch(timeout_s=60)
             assert [record.value for record in records] == [b"after"]
             assert consumer.position(place) == 1
 

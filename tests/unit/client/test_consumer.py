@@ -85,14 +85,14 @@ def test_iteration_gives_records_in_order_with_their_place(consumer: Consumer) -
 
 def test_poll_gives_none_when_nothing_comes(consumer: Consumer) -> None:
     consumer.assign({ONE: 9})
-    assert consumer.poll(10) is not None
+    assert consumer.poll(60) is not None
     assert consumer.poll(0) is None
     assert consumer.poll(0.01) is None
 
 
 def test_a_batch_does_not_wait_to_be_full(consumer: Consumer) -> None:
     consumer.assign({ONE: 4})
-    first = consumer.batch(3, timeout_s=10)
+    first = consumer.batch(3, timeout_s=60)
     assert [r.offset for r in first] == [4, 5, 6]
     assert [r.offset for r in consumer.batch(1000, timeout_s=60)] == [7, 8, 9]
     assert consumer.batch(timeout_s=0) == []
@@ -110,7 +110,7 @@ def test_none_refuses_to_guess(broker: Broker) -> None:
             consumer.assign([ONE])
         consumer.assign({ONE: 500})
         with pytest.raises(NoOffset, match='auto_offset_reset="earliest"'):
-            consumer.poll(10)
+            consumer.poll(60)
 
 
 def test_stop_ends_the_iteration_from_another_thread(consumer: Consumer) -> None:
@@ -137,7 +137,7 @@ def test_a_second_thread_is_told_so_instead_of_hanging(consumer: Consumer) -> No
     intruder = threading.Thread(target=intrude)
     intruder.start()
     try:
-        consumer.poll(20)
+        consumer.poll(60)
     except Misuse as misuse:
         caught.append(misuse)
         consumer.stop()
@@ -154,17 +154,33 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
         consumer.partitions_of("missing")
 
 
+def heard(consumer: Consumer) -> ClientError:
+    """What it says after an empty poll, or after another: the cluster is asked only briefly."""
+    while True:  # the suite's own time limit ends this
+        try:
+            assert consumer.poll(1.1) is None
+        except ClientError as said:
+            return said
+
+
 def test_what_is_assigned_by_hand_and_not_there_is_said_once(broker: Broker) -> None:
     settings = QUICK | {"allow.auto.create.topics": False}
     with Consumer(broker.bootstrap, settings=settings) as consumer:
         consumer.assign([TopicPartition("missing", 0)])
-        with pytest.raises(NoSuchTopic, match="Create it, and poll again"):
-            consumer.poll(1.5)
+        said = heard(consumer)
+        assert isinstance(said, NoSuchTopic) and "Create it, and poll again" in str(said)
         assert consumer.poll(1.1) is None
         consumer.assign([ONE, TopicPartition("one", 7)])
-        assert values(consumer, 10) == digits(*range(10))
-        with pytest.raises(ClientError, match="no partition 7 of topic one"):
-            consumer.poll(1.5)
+        seen: list[Any] = []
+        refusals: list[str] = []
+        while len(seen) < 10 or not refusals:  # in whatever order they come
+            try:
+                record = consumer.poll(1.1)
+                seen += [] if record is None else [record.value]
+            except ClientError as refusal:
+                refusals.append(str(refusal))
+        assert seen == digits(*range(10))
+        assert refusals == ["There is no partition 7 of topic one."]
 
 
 def test_a_closed_consumer_says_so(broker: Broker) -> None:
@@ -249,7 +265,7 @@ def test_a_seek_while_paused(consumer: Consumer) -> None:
 def test_typed_values(broker: Broker) -> None:
     with Consumer(broker.bootstrap, value_deserializer=from_text) as consumer:
         consumer.assign({ONE: 3})
-        record = consumer.poll(10)
+        record = consumer.poll(60)
         assert record is not None
         assert record.value == "3"
         assert record.key is None
@@ -269,7 +285,7 @@ def test_poison_says_where_it_lies_and_stays_until_skipped(broker: Broker) -> No
         assert values(consumer, 1) == [1]
         for _ in range(2):
             with pytest.raises(PoisonRecord, match="value of poison-0 at offset 1 cannot"):
-                consumer.poll(10)
+                consumer.poll(60)
         assert consumer.position(place) == 1, "not passed by"
         with pytest.raises(PoisonRecord) as caught:
             next(consumer)

@@ -25,7 +25,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 # A fetch that waits at the end holds up a seek, a member learns of a rebalance by its heartbeat.
 QUICK = {"fetch.wait.max.ms": 20}
-ENOUGH_POLLS = 400  # of 0.05 s; what has not come by then does not come
+ENOUGH_POLLS = 1_200  # of 0.05 s; what has not come by then does not come
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_what_is_paused_on_arrival_is_not_even_fetched(broker: Broker, protocol:
             assert consumer.poll(0.05) is None
         Admin(broker.bootstrap).delete_records({place: 5})
         consumer.resume()
-        first = consumer.poll(20)
+        first = consumer.poll(60)
         assert first is not None
         assert first.offset == 5, "the older ones were fetched before they were deleted"
 
@@ -107,10 +107,9 @@ def test_a_pause_ends_when_the_partition_goes(broker: Broker) -> None:
             first.poll(0.05)
         first.pause()
         with member(broker, "pauses", topic="two") as second:
-            while not second.assignment():
+            while not (len(first.assignment()) == len(second.assignment()) == 1):
                 first.poll(0.05)
                 second.poll(0.05)
-            assert len(first.assignment()) == 1
             assert first.paused() == set()
             records = (first.poll(0.05) for _ in range(ENOUGH_POLLS))
             assert next(filter(None, records)).place == first.assignment()[0]
@@ -160,7 +159,7 @@ def test_a_group_that_may_not_guess_is_told_where_to_begin(broker: Broker, proto
     ) as consumer:
         for _ in TWO:
             with pytest.raises(NoOffset, match="Seek to where to begin"):
-                consumer.poll(20)
+                consumer.poll(60)
         consumer.seek(TWO[0], 4)
         assert [record.offset for record in islice(consumer, 3)] == [4, 5, 6]
         consumer.seek(TWO[1], 8)
@@ -198,7 +197,7 @@ def test_what_is_committed_on_revocation_was_given_to_the_program(
         return some
 
     monkeypatch.setattr(consumer, "fetch", revoke_after_the_first)
-    records = consumer.batch(1000, timeout_s=20)
+    records = consumer.batch(1000, timeout_s=60)
     consumer.close()
     assert came
     assert committed[0] == {}, "these records are lost if the program dies now"
@@ -212,9 +211,9 @@ def test_an_error_behind_the_records_of_a_batch_is_raised_by_the_next(broker: Br
         while {m.error() is None for m in fetched.ready} != {True, False}:
             consumer.fetch(0.1)
         fetched.ready = deque(sorted(fetched.ready, key=lambda m: m.error() is not None))
-        assert [record.place for record in consumer.batch(timeout_s=10)] == [TWO[0]] * 10
+        assert [record.place for record in consumer.batch(timeout_s=60)] == [TWO[0]] * 10
         with pytest.raises(NoOffset):
-            consumer.batch(timeout_s=10)
+            consumer.batch(timeout_s=60)
 
 
 def test_a_commit_in_the_background_counts_when_it_is_confirmed(broker: Broker) -> None:
@@ -241,16 +240,16 @@ def test_closing_ends_what_polls_on_another_thread(broker: Broker) -> None:
 
     with ThreadPoolExecutor(1) as other:
         reading = other.submit(read)
-        assert began.wait(20)
+        assert began.wait(60)
         consumer.close()
-        reading.result(20)
+        reading.result(60)
     assert seen == sorted(seen)
 
 
 def test_a_callback_may_stop_but_not_close(broker: Broker) -> None:
     consumer: Consumer = member(broker, "inside", on_assigned=lambda places: consumer.close())
     with consumer, pytest.raises(Misuse, match=r"call stop\(\) there"):
-        consumer.poll(20)
+        consumer.poll(60)
 
 
 def test_a_callback_that_fails_at_the_end_is_heard_once(broker: Broker) -> None:
@@ -274,13 +273,13 @@ def test_a_program_that_works_slowly_through_what_was_fetched_stays_in_its_group
 ) -> None:
     """Ten records come at once; each takes a while, all together more than the group allows."""
     lost: list[Any] = []
-    allowed = {"max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+    allowed = {"max.poll.interval.ms": 3000, "session.timeout.ms": 3000}
     settings = allowed | {"heartbeat.interval.ms": 100}
     with member(broker, "slow", settings=settings, on_lost=lost.append) as consumer:
         offsets = []
         for record in consumer:
             offsets.append(record.offset)
-            time.sleep(0.25)  # the work
+            time.sleep(0.4)  # the work
             if record.offset == 9:
                 break
         assert consumer.poll(0.3) is None

@@ -60,11 +60,11 @@ def test_the_standard_library_waits_for_them() -> None:
     shared = waiting()
     deliveries = [Delivery(shared) for _ in range(3)]
     deliveries[1](None, arrived(1))
-    done, _ = wait(deliveries, timeout=5, return_when=FIRST_COMPLETED)
+    done, _ = wait(deliveries, timeout=60, return_when=FIRST_COMPLETED)
     assert done == {deliveries[1]}
     ends = threading.Thread(target=lambda: [deliveries[n](None, arrived(n)) for n in (0, 2)])
     ends.start()
-    assert {d.result().offset for d in as_completed(deliveries, timeout=5)} == {0, 1, 2}
+    assert {d.result().offset for d in as_completed(deliveries, timeout=60)} == {0, 1, 2}
     ends.join()
 
 
@@ -72,7 +72,7 @@ def test_asyncio_waits_for_them() -> None:
     async def story() -> Sent:
         delivery = Delivery(waiting())
         threading.Timer(0, delivery, (None, arrived(3))).start()
-        return await asyncio.wait_for(asyncio.wrap_future(delivery), 5)
+        return await asyncio.wait_for(asyncio.wrap_future(delivery), 60)
 
     assert asyncio.run(story()).offset == 3
 
@@ -101,6 +101,6 @@ def test_the_thread_polls_again_when_the_program_stops_sending() -> None:
 
     poller = DeliveryPoller(poll)
     poller.begin()
-    assert over.wait(5)
+    assert over.wait(60)
     poller.end()
     assert sends_seen[:2] == [0, 1000]

@@ -55,7 +55,7 @@ def records_of(broker: Broker, topic: str, count: int) -> list[Any]:
 def test_a_future_tells_where_the_record_lies(broker: Broker) -> None:
     with Producer(broker.bootstrap) as producer:
         future = producer.send("one", b"first", key=b"k", headers={"trace": "7"})
-        sent = future.result(10)
+        sent = future.result(60)
         assert (sent.topic, sent.partition) == ("one", 0)
         assert producer.send_sync("one", "second").offset == sent.offset + 1
         assert sent.timestamp_ms > 1_600_000_000_000
@@ -84,8 +84,8 @@ def test_callbacks_hear_once_and_their_failures_disturb_nobody(broker: Broker) -
         raise ValueError("a bug in a callback")
 
     with Producer(broker.bootstrap) as producer:
-        producer.send("one", b"a", callback=fails).result(10)
-        producer.send("one", b"b", callback=fails).result(10)
+        producer.send("one", b"a", callback=fails).result(60)
+        producer.send("one", b"b", callback=fails).result(60)
     assert [error for _, error in heard] == [None, None]
     assert all(isinstance(sent, Sent) for sent, _ in heard)
 
@@ -103,7 +103,7 @@ def test_many_threads_share_a_producer(broker: Broker) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        done, not_done = wait(futures, timeout=20)
+        done, not_done = wait(futures, timeout=60)
         assert not not_done
     places = {(f.result().partition, f.result().offset) for f in done}
     assert len(places) == 800
@@ -191,7 +191,7 @@ def test_keys_go_where_the_java_client_puts_them(broker: Broker) -> None:
 def test_round_robin_takes_turns(broker: Broker) -> None:
     with Producer(broker.bootstrap, partitioner="round_robin") as producer:
         futures = [producer.send("turns", b"x", key=b"same") for _ in range(8)]
-        assert [f.result(10).partition for f in futures] == [0, 1, 2, 3] * 2
+        assert [f.result(60).partition for f in futures] == [0, 1, 2, 3] * 2
 
 
 def test_an_object_without_a_serializer_is_refused_with_advice(broker: Broker) -> None:
@@ -214,7 +214,7 @@ def test_a_record_too_large_says_what_to_raise(broker: Broker) -> None:
     with Producer(broker.bootstrap, settings={"message.max.bytes": 10_000_000}) as producer:
         future = producer.send("one", b"x" * 2_000_000)
         with pytest.raises(DeliveryFailed, match="max.message.bytes") as caught:
-            future.result(10)
+            future.result(60)
     assert caught.value.code == "MSG_SIZE_TOO_LARGE"
 
 
@@ -341,7 +341,7 @@ def test_a_callback_that_waits_for_another_record_is_told_so(broker: Broker) -> 
                 except Misuse as misuse:
                     heard.append(misuse)
 
-        producer.send("one", b"outer", callback=waits).result(10)
+        producer.send("one", b"outer", callback=waits).result(60)
         while len(heard) < 2:
             producer.send_sync("one", b"more")
     assert all("callback" in str(misuse) for misuse in heard)
@@ -370,9 +370,9 @@ def test_all_that_was_taken_is_settled_when_close_returns(broker: Broker) -> Non
 
         sender = threading.Thread(target=send)
         sender.start()
-        assert began.wait(10)
+        assert began.wait(60)
         producer.close()
-        sender.join(20)
+        sender.join(60)
         assert len(refused) == 1
         assert all(future.done() for future in futures)
 

@@ -51,13 +51,13 @@ def test_a_reader_with_a_wrong_password_hears_so(guarded: Connection) -> None:
         guarded, topics=["any"], group="any", settings={"error_cb": heard.append}
     ) as consumer:
         with pytest.raises(LoginRefused, match=WHAT_TO_DO) as caught:
-            consumer.poll(30)
+            consumer.poll(60)
         assert caught.value.code == "_AUTHENTICATION"
         assert heard, "the program's own error_cb hears it too"
 
 
 def test_a_record_that_cannot_get_in_says_why(guarded: Connection) -> None:
-    producer: Producer = Producer(guarded, settings={"message.timeout.ms": 1000})
+    producer: Producer = Producer(guarded, settings={"message.timeout.ms": 4000})
     with pytest.raises(DeliveryFailed, match=rf"delivery timeout.*{WHAT_TO_DO}"):
         producer.send_sync("any", b"x")
     producer.close()
