@@ -47,9 +47,10 @@ def encode_header(
 class Connection:
     """One socket to a broker; requests are answered in order."""
 
-    def __init__(self, port: int, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, port: int, *, timeout_s: float = 20.0, client_id: str = "c") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._correlation_ids = itertools.count(1000)
+        self._client_id = client_id
 
     def ask(self, api: ModuleType, version: int, request: Message) -> Message:
         """Send a request and decode its answer."""
@@ -58,7 +59,10 @@ class Connection:
 
     def send(self, api: ModuleType, version: int, request: Message) -> None:
         flexible = version >= api.FLEXIBLE_FROM
-        header = encode_header(api.API_KEY, version, next(self._correlation_ids), flexible=flexible)
+        number = next(self._correlation_ids)
+        header = encode_header(
+            api.API_KEY, version, number, flexible=flexible, client_id=self._client_id
+        )
         self.send_frame(header + encode_body(api, version, request))
 
     def send_frame(self, frame: bytes) -> None:

@@ -43,6 +43,44 @@ PASSING = {
     ErrorCode.NOT_COORDINATOR,
 }
 _PRODUCER = Struct(">qhi")  # id, epoch, first sequence
+MOST_REFUSED = 10_000
+
+
+class RefusedSequences:
+    """Where older clients began to write before their transaction knew the partition.
+
+    They send several batches before they hear of the first. If that is refused, the next one must
+    not be taken in its place when the partition has become known, or their order is lost; a
+    partition that knows nothing of the producer would take any sequence. Kept in memory only, as
+    by Apache Kafka; the oldest are forgotten.
+    """
+
+    __slots__ = ("_lowest",)
+
+    def __init__(self) -> None:
+        # partition and producer id -> epoch, lowest sequence
+        self._lowest: dict[tuple[Partition, int], tuple[int, int]] = {}
+
+    def note(self, partition: Partition, producer: Producer, sequence: int) -> None:
+        key = partition, producer.id
+        epoch, lowest = self._lowest.get(key, (producer.epoch, sequence))
+        if epoch <= producer.epoch:
+            first = min(lowest, sequence) if epoch == producer.epoch else sequence
+            self._lowest[key] = producer.epoch, first
+            if len(self._lowest) > MOST_REFUSED:
+                del self._lowest[next(iter(self._lowest))]
+
+    def require_not_behind(self, partition: Partition, producer: Producer, sequence: int) -> None:
+        if not self._lowest:
+            return
+        key = partition, producer.id
+        epoch, lowest = self._lowest.get(key, (-1, 0))
+        if epoch == producer.epoch and sequence > lowest:
+            raise RecordsRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer.id} sent sequence {sequence}, {lowest} was refused before it",
+            )
+        self._lowest.pop(key, None)
 
 
 def require_admitted(
@@ -77,9 +115,13 @@ def require_admitted(
         elif broker.values["transaction.partition.verification.enable"]:
             verify(broker, transactional_id, producer, partition, now)
     except KafkaError as refusal:
+        if not adds:
+            broker.transactions.refused.note(partition, producer, sequence)
         code = as_told_to_producers(refusal.code, version)
         sentence = f"the transaction does not take this: {refusal.code.description}"
         raise KafkaError(code, sentence) from refusal
+    if not adds:
+        broker.transactions.refused.require_not_behind(partition, producer, sequence)
     if adds and sequence != 0 and (known is None or not known.batches):
         raise RecordsRefused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.admission import RefusedSequences
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.topics import Topic
 from headrace.broker.transaction_markers import TransactionMarkers
@@ -39,13 +40,14 @@ FEATURE = "transaction.version"
 
 
 class TransactionCoordinator(Coordinator):
-    __slots__ = ("_broker", "_settings", "_settings_of", "_markers")
+    __slots__ = ("refused", "_broker", "_settings", "_settings_of", "_markers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settings: TransactionSettings | None = None
         self._settings_of: tuple[Any, Any] = (None, None)  # the values and features it was made of
         self._markers = TransactionMarkers(broker, self._complete)
+        self.refused = RefusedSequences()
         super().__init__(
             STATE_TOPIC, self._machine, self._topic_rules, broker.purgatory, self._written_at_once
         )
@@ -63,7 +65,7 @@ class TransactionCoordinator(Coordinator):
         return self._settings
 
     def _machine(self, _: list[Later]) -> TransactionMachine:
-        return TransactionMachine(self.settings)
+        return TransactionMachine(self.settings, self._fresh_id)
 
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values
@@ -114,6 +116,19 @@ class TransactionCoordinator(Coordinator):
             return ask(NO_ID)
         fresh = self._broker.producer_ids.next(lambda producer_id: producer_id, now)
         return chain(self._purgatory, fresh, ask)
+
+    def _fresh_id(self) -> int | None:
+        """A producer id for what time decides; None: not before the next block is there."""
+        broker = self._broker
+        try:
+            found = broker.producer_ids.next(lambda producer_id: producer_id, broker.now)
+        except KafkaError:
+            return None
+        if isinstance(found, Parked):
+            found.complete = lambda _: None
+            broker.purgatory.park(found)
+            return None
+        return int(found)
 
     def machine_of(self, transactional_id: str, now: Now) -> TransactionMachine:
         """To look at, not to change."""

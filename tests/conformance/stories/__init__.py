@@ -8,6 +8,7 @@ from tests.conformance.stories import (
     bad_frames,
     cluster,
     configs,
+    expired,
     fetch,
     fetch_sessions,
     group_consumers,
@@ -33,8 +34,8 @@ from tests.conformance.stories import (
     sequences,
     topics,
     transactions,
-    transactions_epochs,
     transactions_refused,
+    transactions_worn_out,
 )
 
 MODULES = (
@@ -67,8 +68,10 @@ MODULES = (
     group_epochs,
     transactions,
     transactions_refused,
-    transactions_epochs,
+    # These stop the brokers and start them again, once, with another past.
     restarts,
+    expired,
+    transactions_worn_out,
 )
 
 STORIES: dict[str, Story] = {

@@ -300,6 +300,40 @@ def markers_that_are_refused(stage: Stage) -> None:
     stage.keep("described", answer)
 
 
+def going_on_after_an_end_by_hand(stage: Stage) -> None:
+    for version in (10, 11, ADDS, 13):
+        topic = stage.topic(f"txn-goes-on-{version}")
+        producer = ready(stage, f"goes-on-{version}")
+        if version < ADDS:
+            producer.add(None, 3, (topic.name, [0]))
+        producer.send(f"v{version} record", version, topic, 0)
+        marker = WritableTxnMarker(
+            producer.id, producer.epoch, False, [WritableTxnMarkerTopic(topic.name, [0])], 0
+        )
+        stage.connection.ask(write_txn_markers, 1, WriteTxnMarkersRequest([marker]))
+        producer.send(f"v{version} gap", version, topic, 2)
+        producer.send(f"v{version} next", version, topic, 1)
+        producer.send(f"v{version} the first again", version, topic, 0)
+        producer.end(f"v{version} commit", BUMPS if version >= ADDS else 4, commit=True)
+
+
+def sequences_that_were_refused(stage: Stage) -> None:
+    """A record that came before its partition was added, and what is taken when it is."""
+    topic = stage.topic("txn-refused-sequences")
+    for version in (3, 10, 11, ADDS, 13):
+        for first, later in ((0, 5), (2, 5), (5, 5), (5, 2)):
+            producer = ready(stage, f"refused-{version}-{first}-{later}")
+            line = f"v{version} {first}, {later}:"
+            producer.send(f"{line} not added", version, topic, first)
+            if version < ADDS:
+                producer.add(None, 3, (topic.name, [0]))
+            producer.send(f"{line} added", version, topic, later)
+            producer.send(f"{line} the first again", version, topic, first)
+            producer.send(f"{line} zero", version, topic, 0)
+            producer.send(f"{line} one", version, topic, 1)
+            producer.end(None, BUMPS if version >= ADDS else 4, commit=False)
+
+
 STORIES = (
     finding_the_coordinator,
     ids_that_nobody_has,
@@ -310,4 +344,6 @@ STORIES = (
     absurd_timeouts,
     records_of_two,
     markers_that_are_refused,
+    going_on_after_an_end_by_hand,
+    sequences_that_were_refused,
 )

@@ -51,3 +51,23 @@ def test_who_comes_after_another_has_taken_its_place_stays_out(bench):
 def test_a_marker_of_no_producer_is_refused(bench):
     assert bench.write_marker("orders", -1, 0) == E.INVALID_REQUEST
     assert bench.end_offset("orders") == 0, "nothing was written"
+
+
+def test_what_follows_a_refused_record_is_not_taken_in_its_place(bench):
+    """An older client has sent two batches when it hears that the first one was refused."""
+    producer = bench.producer(bumps=False)
+    assert producer.send("orders", "first", sequence=3) == E.INVALID_TXN_STATE, "not added yet"
+    producer.add(("orders", 0))
+    assert producer.send("orders", "second", sequence=4) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.send("orders", "first", sequence=3) == E.NONE
+    assert producer.send("orders", "second", sequence=4) == E.NONE
+    assert producer.end(commit=True) == E.NONE
+    assert bench.committed("orders") == ["first", "second"]
+
+
+def test_a_refused_record_of_an_older_epoch_is_nothing_to_wait_for(bench):
+    producer = bench.producer(bumps=False)
+    producer.send("orders", "refused", sequence=3)
+    assert producer.init() == E.NONE
+    producer.add(("orders", 0))
+    assert producer.send("orders", "next", sequence=4) == E.NONE

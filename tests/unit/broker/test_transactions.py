@@ -449,7 +449,7 @@ def test_who_was_aborted_with_the_last_epoch_but_one_gets_another_id(bench):
     bench.advance(50_000)
     assert bench.list() == {"t": "CompleteAbort"}
     before, producer.epoch = producer.id, 32767
-    assert producer.send("orders", "never") == INVALID_EPOCH
+    assert producer.send("orders", "never") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producer.epoch = 32766
     assert producer.abort() == NONE
     assert (producer.id != before, producer.epoch) == (True, 0)

@@ -37,8 +37,15 @@ class Coordinator:
         self.start()
 
     def start(self):
-        self.shard = Shard(self.journal, lambda _: TransactionMachine(lambda: self.settings))
+        self.shard = Shard(
+            self.journal, lambda _: TransactionMachine(lambda: self.settings, self.fresh_id)
+        )
         self.shard.load(self.now)
+
+    def fresh_id(self):
+        if self.ids is not None:
+            self.ids += 1
+        return self.ids
 
     def run(self, decide, *arguments):
         try:
@@ -192,10 +199,8 @@ def test_while_markers_are_written_who_was_told_its_next_identity_waits(epoch):
     assert coordinator.add(told, 2) == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("taken_over", [True, False], ids=["taken over", "out of time"])
-def test_the_last_epoch_is_given_to_nobody(taken_over):
-    """A transaction in it could not be ended: the epoch of its marker would have to be higher."""
-    coordinator = Coordinator()
+def fence(coordinator, *, taken_over):
+    """A producer in the last epoch of clients, whose transaction was aborted over its head."""
     producer = with_epoch(coordinator, coordinator.init(), 32766)
     coordinator.add(producer, 2)
     if taken_over:
@@ -203,6 +208,44 @@ def test_the_last_epoch_is_given_to_nobody(taken_over):
     else:
         coordinator.advance(70_000)
     coordinator.complete()
+    return producer
+
+
+TAKEN_OVER = pytest.mark.parametrize("taken_over", [True, False], ids=["taken over", "late"])
+
+
+@TAKEN_OVER
+def test_who_is_fenced_in_the_last_epoch_of_clients_goes_on_with_another_id(taken_over):
+    coordinator = Coordinator()
+    producer = fence(coordinator, taken_over=taken_over)
+    found = coordinator.machine.transactions["t"]
+    assert (found.producer_id != producer.id, found.epoch) == (True, 0)
+    after = Producer(found.producer_id, 0)
+    assert coordinator.add(producer, 2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert coordinator.end(producer, True, 2) == ErrorCode.INVALID_TXN_STATE
+    assert coordinator.end(producer, False, 2) == after
+    assert coordinator.init(expected=producer) == after
+    assert coordinator.add(after, 2) == ErrorCode.NONE
+
+
+def test_a_late_transaction_waits_for_the_next_producer_id():
+    coordinator = Coordinator()
+    producer = with_epoch(coordinator, coordinator.init(), 32766)
+    coordinator.add(producer, 2)
+    ids, coordinator.ids = coordinator.ids, None
+    coordinator.advance(70_000)
+    assert coordinator.state is State.ONGOING
+    coordinator.ids = ids
+    coordinator.advance(10_000)
+    coordinator.complete()
+    assert coordinator.machine.transactions["t"].producer_id == ids + 1
+
+
+@TAKEN_OVER
+def test_the_last_epoch_is_given_to_nobody(taken_over):
+    """A transaction in it could not be ended: the epoch of its marker would have to be higher."""
+    coordinator = Coordinator(server_version=1)
+    producer = fence(coordinator, taken_over=taken_over)
     assert coordinator.machine.transactions["t"].epoch == 32767
     last = Producer(producer.id, 32767)
     for version in (0, 2):
@@ -214,18 +257,6 @@ def test_the_last_epoch_is_given_to_nobody(taken_over):
     assert coordinator.end(producer, False, 2) == after  # the answer was lost
     assert coordinator.add(after, 2) == ErrorCode.NONE
     assert coordinator.add(producer, 2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-
-
-def test_who_asks_for_the_epoch_after_the_last_but_one_gets_another_id():
-    coordinator = Coordinator()
-    producer = with_epoch(coordinator, coordinator.init(), 32766)
-    coordinator.add(producer, 2)
-    coordinator.advance(70_000)
-    coordinator.complete()
-    coordinator.machine.transactions["t"].last_epoch = 32766  # so that it may ask for the new one
-    after = coordinator.init(expected=producer)
-    assert (after.id != producer.id, after.epoch) == (True, 0)
-    assert coordinator.init(expected=producer) == after  # the answer was lost
 
 
 def test_a_new_producer_of_an_exhausted_id_gets_another_one():

@@ -6,7 +6,8 @@ transaction and keep their epoch; those of KIP-890 get a new epoch with each end
 message of an old transaction is refused wherever it arrives, and an end that is sent again can be
 told from the next one.
 Writing the markers is the broker's part: `prepared` names what waits for them, `complete` is called
-when all are there. Producer ids come from outside; `wants_producer_id` says when one is needed.
+when all are there. Producer ids come from outside: `wants_producer_id` says when a request needs
+one, and `fresh_id` gives those for what time decides (None: there is none now).
 Not done: two-phase commit (KIP-939).
 """
 
@@ -59,11 +60,16 @@ class Producer(NamedTuple):
 class TransactionMachine:
     codec = CODEC
 
-    def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], TransactionSettings],
+        fresh_id: Callable[[], int | None],
+    ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, None] = {}  # ids whose markers are to be written
         self._ongoing: dict[str, None] = {}
         self._settings = settings
+        self._fresh_id = fresh_id
         self._next_abort_ms: int | None = None  # monotonic
         self._next_expiry_ms: int | None = None
 
@@ -120,13 +126,10 @@ class TransactionMachine:
     def _abort_forgotten(self, now: Now) -> Decision:
         settings = self._settings()
         late = [
-            steps.fenced(
-                self.transactions[found],
-                client_version=settings.server_version,
-                wall_ms=now.wall_ms,
-            )
+            aborted
             for found in self._ongoing
             if self._is_late(self.transactions[found], now.wall_ms)
+            and (aborted := self._aborted(self.transactions[found], now)) is not None
         ]
 
         def looked() -> None:
@@ -139,6 +142,18 @@ class TransactionMachine:
 
         records = [self._record(aborted) for aborted in late]
         return Decision(records, None, looked, otherwise=refused)
+
+    def _aborted(self, found: Transaction, now: Now) -> Transaction | None:
+        """None: it would need another producer id, and there is none now."""
+        version = self._settings().server_version
+        next_id: int | None = NO_ID
+        if version >= steps.BUMPS_EPOCH and found.epoch_is_exhausted:
+            next_id = self._fresh_id()
+        if next_id is None:
+            return None
+        return steps.fenced(
+            found, client_version=version, next_producer_id=next_id, wall_ms=now.wall_ms
+        )
 
     @staticmethod
     def _is_late(found: Transaction, wall_ms: int) -> bool:
@@ -186,7 +201,13 @@ class TransactionMachine:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if found.state is State.ONGOING:
             version = self._settings().server_version
-            aborted = steps.fenced(found, client_version=version, wall_ms=now.wall_ms)
+            rotates = version >= steps.BUMPS_EPOCH and found.epoch_is_exhausted
+            aborted = steps.fenced(
+                found,
+                client_version=version,
+                next_producer_id=fresh_id if rotates else NO_ID,
+                wall_ms=now.wall_ms,
+            )
             # The client comes again when the markers are written, and gets another epoch then.
             return self._kept(aborted, ErrorCode.CONCURRENT_TRANSACTIONS)
         after = _taken_over(found, timeout_ms, expected, fresh_id, now.wall_ms)
@@ -324,11 +345,9 @@ def _taken_over(
 ) -> Transaction:
     """The id at rest, with the epoch of whoever asks for it now."""
     producer_id, epoch, last_epoch = found.producer_id, found.epoch + 1, NO_EPOCH
-    # Nobody is given the last epoch: who asks for it again asks for what comes after it.
-    of_the_last = (found.epoch, found.last_epoch if found.epoch == LAST_EPOCH else found.epoch)
-    if found.epoch_is_exhausted and (expected is None or expected.epoch in of_the_last):
+    if found.epoch_is_exhausted and (expected is None or expected.epoch == found.epoch):
         producer_id, epoch = fresh_id, 0
-        last_epoch = NO_EPOCH if expected is None else expected.epoch
+        last_epoch = NO_EPOCH if expected is None else found.epoch
     elif expected is not None:
         if found.epoch in (NO_EPOCH, expected.epoch):
             last_epoch = found.epoch

@@ -120,10 +120,19 @@ def prepared(
     )
 
 
-def fenced(before: Transaction, *, client_version: int, wall_ms: int) -> Transaction:
+def fenced(
+    before: Transaction, *, client_version: int, next_producer_id: int = NO_ID, wall_ms: int
+) -> Transaction:
     """Aborted over its producer's head: the epoch is raised in any case, and it is not told. With
-    KIP-890 it may ask for the new one by the old, as if the answer to its own abort were lost."""
-    aborted = prepared(before, commit=False, client_version=client_version, wall_ms=wall_ms)
+    KIP-890 it may ask for what comes next, an epoch or an id, as if the answer to its own abort
+    were lost."""
+    aborted = prepared(
+        before,
+        commit=False,
+        client_version=client_version,
+        next_producer_id=next_producer_id,
+        wall_ms=wall_ms,
+    )
     last_epoch = before.epoch if client_version >= BUMPS_EPOCH else NO_EPOCH
     return replace(aborted, epoch=min(before.epoch + 1, LAST_EPOCH), last_epoch=last_epoch)
 
