@@ -223,12 +223,13 @@ def client_hello(certificates: Certificates) -> bytes:
 def test_a_handshake_has_a_longest_time(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "LONGEST_LOGIN_MS", 50)
     monkeypatch.setattr(newcomers, "LOOK_EVERY_MS", 20)
     with (
         SecuredServer(tmp_path, "SSL", **certificates.settings()) as server,
         server.connect("SSL", certificates.context()) as quick,
     ):
+        ask(quick, ASK_VERSIONS)
+        monkeypatch.setattr(newcomers, "LONGEST_LOGIN_MS", 50)
         with server.connect("SSL") as silent:
             assert is_closed(silent)
         ask(quick, ASK_VERSIONS)  # who is through stays
