@@ -6,7 +6,7 @@ image (`image.configs`), the fourth is `static`: the text of what this node was 
 
 A stored value that this version cannot read (written by another release) is passed over as if it
 were not there: a log must open. What may be stored at all is decided in `config_validation.py`; how
-clients see settings is in `config_descriptions.py`; what to do with a change in `live_changes.py`.
+clients see settings is in `config_descriptions.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.metadata.config_definitions.definition import Standing
 from headrace.metadata.configs import (
     ALL_BROKERS,
     Configs,
@@ -103,6 +104,15 @@ def test_a_log_gets_its_settings() -> None:
     )
     assert settings.cleanup_policy == {"compact", "delete"}
     assert (settings.max_message_bytes, settings.producer_id_expiration_ms) == (5, 123)
+
+
+def test_what_is_honoured_of_a_topics_settings_reaches_its_logs() -> None:
+    values, broker = topic_defaults({}, {}), broker_values({}, {})
+    before = log_settings(values, broker)
+    for name, definition in TOPIC_SETTINGS.items():
+        for_logs = definition.standing is Standing.HONOURED and not definition.internal
+        if for_logs and name != "min.insync.replicas":  # which leaders ask for
+            assert log_settings({**values, name: ("x",)}, broker) != before, name
 
 
 def test_brokers_values_are_complete_and_typed() -> None:

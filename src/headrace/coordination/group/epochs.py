@@ -7,7 +7,6 @@ from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMe
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 JOINS = 0  # the epoch of a member that wants to join
-LEAVES = -1
 
 
 def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
