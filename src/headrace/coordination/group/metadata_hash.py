@@ -42,8 +42,11 @@ def _topic_hash(topic: TopicImage, racks: Mapping[int, str]) -> int:
     if not racks:
         parts.append(_indexes(count))
     else:
-        for index, partition in enumerate(topic.partitions):
-            parts += _int(index), _racks_of(partition.replicas, racks)
+        known: dict[tuple[int, ...], bytes] = {}  # most partitions are where others are, too
+        for index, (replicas, *_) in enumerate(topic.partitions):
+            if replicas not in known:
+                known[replicas] = _racks_of(replicas, racks)
+            parts += _int(index), known[replicas]
     return xxh3_64_intdigest(b"".join(parts))
 
 

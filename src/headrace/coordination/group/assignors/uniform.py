@@ -10,8 +10,9 @@ assignment: a crowd comes one by one, and each newcomer should cost what it move
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heapify, heappop, heappush
-from itertools import islice
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import groupby, islice
+from operator import itemgetter
 
 from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
 
@@ -131,31 +132,46 @@ def _share_by_topic(
     members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
 ) -> dict[str, list[Partition]]:
     given, free = _kept(members, partitions)
+    sizes = {name: len(mine) for name, mine in given.items()}
     readers = {
         topic: [name for name, spec in members.items() if topic in spec.topics]
         for topic in partitions
     }
     free.sort(key=lambda partition: len(readers[partition[0]]))
-    for partition in free:
-        name = min(readers[partition[0]], key=lambda name: len(given[name]))
-        given[name].append(partition)
-    _even_out(given, readers)
+    for topic, of_topic in groupby(free, key=itemgetter(0)):
+        heap = [(sizes[name], position, name) for position, name in enumerate(readers[topic])]
+        heapify(heap)
+        for partition in of_topic:
+            size, position, name = heap[0]
+            given[name].append(partition)
+            sizes[name] = size + 1
+            heapreplace(heap, (size + 1, position, name))
+    _even_out(given, sizes, readers)
     return given
 
 
-def _even_out(given: dict[str, list[Partition]], readers: Mapping[bytes, list[str]]) -> None:
+def _even_out(
+    given: dict[str, list[Partition]], sizes: dict[str, int], readers: Mapping[bytes, list[str]]
+) -> None:
     """Move from the fullest to the emptiest reader, while that makes them more alike."""
-    heap = [(-len(mine), name) for name, mine in given.items()]
+    heap = [(-size, name) for name, size in sizes.items()]
     heapify(heap)
+    emptiest: dict[bytes, str] = {}  # of a topic's readers, since the last move
     while heap:
         size, fullest = heappop(heap)
-        if -size != len(given[fullest]):
+        if -size != sizes[fullest]:
             continue  # an older entry
         for partition in given[fullest]:
-            name = min(readers[partition[0]], key=lambda name: len(given[name]))
-            if len(given[name]) + 1 < len(given[fullest]):
+            topic = partition[0]
+            if topic not in emptiest:
+                emptiest[topic] = min(readers[topic], key=sizes.__getitem__)
+            name = emptiest[topic]
+            if sizes[name] + 1 < sizes[fullest]:
                 given[fullest].remove(partition)
                 given[name].append(partition)
-                heappush(heap, (-len(given[fullest]), fullest))
-                heappush(heap, (-len(given[name]), name))
+                sizes[fullest] -= 1
+                sizes[name] += 1
+                emptiest.clear()
+                heappush(heap, (-sizes[fullest], fullest))
+                heappush(heap, (-sizes[name], name))
                 break
