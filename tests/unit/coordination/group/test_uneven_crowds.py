@@ -24,7 +24,7 @@ def size(mine):
     return sum(map(len, mine.values()))
 
 
-def test_a_thousand_members_and_one_more():
+def test_a_thousand_members_and_two_more():
     counts = {A: EACH, B: EACH}
     members = crowd({})
     given = ASSIGNORS["uniform"](members, counts)
@@ -32,14 +32,14 @@ def test_a_thousand_members_and_one_more():
     assert {size(mine) for mine in given.values()} == {2 * EACH // MEMBERS}
     assert all(mine.keys() <= members[name].topics for name, mine in given.items())
 
-    late = {**crowd(given), "late": MemberSpec(None, frozenset({A}), {})}
-    after = ASSIGNORS["uniform"](late, counts)
+    newcomers = {name: MemberSpec(None, frozenset({A}), {}) for name in ("late", "later")}
+    after = ASSIGNORS["uniform"](crowd(given) | newcomers, counts)
     assert partitions(after) == partitions(given)
-    assert size(after["late"]) == 2 * EACH // (MEMBERS + 1)
-    moved = partitions(after) - {
+    assert {size(after[name]) for name in newcomers} == {2 * EACH // (MEMBERS + 2)}
+    kept = {
         (t, p)
         for name in given
-        for t in after[name]
-        for p in after[name][t] & given[name].get(t, set())
+        for t, found in after[name].items()
+        for p in found & given[name].get(t, set())
     }
-    assert moved == partitions({"late": after["late"]})
+    assert partitions(given) - kept == partitions({name: after[name] for name in newcomers})
