@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from headrace.broker.acknowledgements import Lost
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.identity import read_identity, write_identity
@@ -54,6 +55,7 @@ from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import quotas_of
+from headrace.storage.flush import FlushOfEverything
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.unwritten import Unwritten
 
@@ -124,17 +126,6 @@ class ControllerAtHand:
         return committed
 
 
-class FlushOfEverything:
-    """A log whose active segment is to be flushed too."""
-
-    def __init__(self, found: PartitionLog) -> None:
-        self._log = found
-        self.flushed = found.flushed
-
-    def flush_target(self) -> Any:
-        return self._log.flush_target(everything=True)
-
-
 class Node:
     def __init__(
         self,
@@ -159,6 +150,7 @@ class Node:
         self.now = now  # both clocks; the loop sets them once per turn
         self.purgatory = Purgatory()
         self.failure: OSError | None = None  # the disk is not to be trusted any more
+        self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.stopped = False
         self._leaving = False
         self._submit = submit
@@ -184,6 +176,7 @@ class Node:
             self.authorizer.on_denied = denials_to(self.auditor)
         self.controller = self._open_controller()
         self.broker = self._open_broker()
+        self._unwritten.on_refusal = self.broker.disk_refused
         self.controller.on_committed.append(self.broker.image_changed)
         self.controller.on_committed.append(self._limit_clients)
         to_topic = settings.values["headrace.audit"] == "topic"
@@ -223,15 +216,16 @@ class Node:
         yield AUDIT_MS, self.audit.write
 
     def end_turn(self) -> bool:
-        """Before replies leave. False: the disk refused what some of them promise."""
-        kept = self._write_pending() if self._unwritten else True
+        """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""
+        if self._unwritten and not self._write_pending():
+            return False
         if self._flushes:
             self._submit_flushes()
         if self.controller.background:
             work, self.controller.background = self.controller.background, []
             for snapshot in work:
                 self._submit(snapshot.run, snapshot.finish)
-        return kept
+        return True
 
     def buffer_is_free(self) -> None:
         """The memory of requests is used again: what still lies in it goes to the files."""
@@ -239,8 +233,8 @@ class Node:
         for each in borrowing:
             try:
                 each.write_pending()
-            except KafkaError as refusal:
-                log.error("%s: %s", each.folder, refusal)  # and the turn ends with what is lost
+            except KafkaError:
+                continue  # the turn ends with what is lost
         borrowing.clear()
 
     def stop(self) -> None:
@@ -412,19 +406,23 @@ class Node:
     # The disk
 
     def _write_pending(self) -> bool:
-        kept = True
+        lost: dict[PartitionLog, None] = {}
         for unwritten in self._unwritten:
             try:
                 unwritten.write_pending()
-            except KafkaError as refusal:
-                log.error("%s: %s", unwritten.folder, refusal)
-                kept = False
-            if unwritten.lost_pending:  # now, or when somebody read or wrote more in this turn
-                unwritten.lost_pending = kept = False
-                self.broker.log_was_cut_back(unwritten)
+            except KafkaError:
+                lost[unwritten] = None
+            if unwritten.lost_pending:  # since somebody read or wrote more in this turn
+                lost[unwritten] = None
         self._unwritten.clear()
         self._unwritten.borrowing.clear()
-        return kept
+        if lost:
+            # Nothing is appended to them before all who wait for what they lost are asked.
+            self.lost += self.broker.logs_were_cut_back(list(lost), self._unwritten.refusal)
+            self.purgatory.settle()
+            for each in lost:
+                each.loss_is_told()
+        return not lost
 
     def _submit_flushes(self) -> None:
         """One flush at a time for each that asks; what comes meanwhile shares the next one."""
@@ -444,6 +442,8 @@ class Node:
 
     def _flushed(self, asking: Any, flush: Any, error: OSError | None) -> None:
         asked_again = self._flushing.pop(asking)
+        if self.failure is not None:
+            return  # another flush of the same file may have been told of the lost pages instead
         if error is not None:
             # A second try proves nothing: the kernel may have dropped the pages (fsync on Linux).
             log.critical("a flush failed, this node must not go on: %s", error)
@@ -480,6 +480,8 @@ class Node:
         self.controller.tick(self.now)
         if self.cleaner is not None:
             self.cleaner.tick()
+        if not self._unwritten.gathers and self.broker.disk_is_quiet():
+            self._unwritten.gather_again()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
             self._flushes.append(FlushOfEverything(found))
         for work in self.partitions.due_work():

@@ -75,8 +75,9 @@ class AuditTrail:
             records = [Record(key=None, value=line.encode(), timestamp=ms) for ms, line in lines]
             try:
                 leader.append(memoryview(bytearray(build(records))), now.wall_ms, acks_all=False)
-            except KafkaError as refusal:
-                self._broker.note_disk_trouble(refusal, now)
+                leader.log.write_at_once()
+            except KafkaError:  # a full disk: these lines wait
+                leader.high_watermark = min(leader.high_watermark, leader.log.end_offset)
                 return
             for _ in lines:
                 self._waiting.popleft()

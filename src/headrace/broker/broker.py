@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from headrace.broker.acknowledgements import Lost
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import GROUP_KEY, GroupCoordinator
@@ -21,7 +22,6 @@ from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
-from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.authorization import Authorizer
@@ -29,7 +29,9 @@ from headrace.serving.purgatory import Purgatory
 
 log = logging.getLogger(__name__)
 
-QUIET_ABOUT_THE_DISK_MS = 10_000
+QUIET_ABOUT_THE_DISK_MS = 60_000
+# For so long after a refusal each batch is written before it is answered (storage/unwritten.py).
+CAREFUL_MS = 30_000
 
 
 class Endpoint(NamedTuple):
@@ -86,6 +88,7 @@ class Broker:
         "encoded_metadata",
         "bytes_out",
         "disk_refusals",
+        "disk_refused_ms",
         "_quiet_until_ms",
         "now",
         "groups",
@@ -137,6 +140,7 @@ class Broker:
         self.encoded_metadata: dict[tuple[int, str], bytes] = {}
         self.bytes_out = 0
         self.disk_refusals = 0
+        self.disk_refused_ms = 0  # when it did so last
         self._quiet_until_ms = 0
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
@@ -159,14 +163,21 @@ class Broker:
                 if session.waiting:
                     self.purgatory.wake(session)
 
-    def note_disk_trouble(self, refusal: KafkaError, now: Now) -> None:
-        """A disk that refuses writes is worth a line, but not one for each client that retries."""
-        if refusal.code != ErrorCode.KAFKA_STORAGE_ERROR:
-            return
+    def disk_refused(self, sentence: str) -> None:
+        """Worth a line, but not one for each client that tries again."""
         self.disk_refusals += 1
-        if now.monotonic_ms >= self._quiet_until_ms:
-            self._quiet_until_ms = now.monotonic_ms + QUIET_ABOUT_THE_DISK_MS
-            log.error("the disk refuses records: %s", refusal.message)
+        self.disk_refused_ms = self.now.monotonic_ms
+        if self.disk_refused_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = self.disk_refused_ms + QUIET_ABOUT_THE_DISK_MS
+            log.error("the disk refuses what is to be kept: %s", sentence)
+
+    def disk_is_quiet(self) -> bool:
+        """Nothing was refused for some time: a write may be left for later again."""
+        if self.now.monotonic_ms - self.disk_refused_ms < CAREFUL_MS:
+            return False
+        self._quiet_until_ms = 0
+        log.warning("the disk has refused nothing for %d s", CAREFUL_MS // 1_000)
+        return True
 
     def flush_soon(self, leader: PartitionLeader) -> None:
         """Readers and acks=all wait for the disk."""
@@ -181,14 +192,21 @@ class Broker:
         if not leader.commits_at_once:
             self.flush_soon(leader)
 
-    def log_was_cut_back(self, log: Any) -> None:
-        """The disk has refused what was visible already where appends commit at once."""
+    def logs_were_cut_back(self, logs: list[Any], why: str) -> list[Lost]:
+        """The disk has refused what was visible already where appends commit at once. Whoever waits
+        for it is to be asked before anything else is appended."""
+        lost = []
+        cut = {id(log) for log in logs}
         for topic in self.topics.by_name.values():
             for leader in topic.leaders:
-                if leader.log is log:
-                    leader.high_watermark = min(leader.high_watermark, log.end_offset)
+                if id(leader.log) in cut:
+                    end_offset = leader.log.end_offset
+                    leader.high_watermark = min(leader.high_watermark, end_offset)
                     for coordinator in self.coordinators.values():
                         coordinator.log_was_cut_back(leader)
+                    self.partition_changed(leader)
+                    lost.append(Lost(topic, leader.index, end_offset, why))
+        return lost
 
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():

@@ -28,6 +28,8 @@ MOST_PLACES = 10_000
 LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62
+# What time has brought and the disk refuses is not tried at each look, ten times a second.
+AGAIN_AFTER_REFUSAL_MS = 1_000
 # Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
 # again, to whoever is the coordinator then.
 REFUSED_APPEND = {
@@ -110,6 +112,7 @@ class Coordinator:
         "_compression",
         "_purgatory",
         "_appended",
+        "_again_ms",
     )
 
     def __init__(
@@ -129,6 +132,8 @@ class Coordinator:
         self._purgatory = purgatory
         self._appended = appended  # tells readers of the partition, asks for flushes
         self._compression = compression
+        # By partition: when what is due is tried again that the disk has refused.
+        self._again_ms: dict[int, int] = {}
 
     # --- requests
 
@@ -176,18 +181,21 @@ class Coordinator:
     # --- time and change
 
     def tick(self, now: Now) -> None:
-        for shard in self.shards:
-            due_ms = shard.machine.next_due_ms
-            if due_ms is not None and due_ms <= now.monotonic_ms:
-                self._run_due(shard, now)
+        now_ms = now.monotonic_ms
+        for index, shard in enumerate(self.shards):
+            due_ms = 0 if shard.applied_to == UNKNOWN else shard.machine.next_due_ms
+            if due_ms is not None and max(due_ms, self._again_ms.get(index, 0)) <= now_ms:
+                self._run_due(index, shard, now)
                 if shard.settled:
                     self._wake(shard)
 
-    def _run_due(self, shard: Shard, now: Now) -> None:
+    def _run_due(self, index: int, shard: Shard, now: Now) -> None:
         try:
+            if shard.applied_to == UNKNOWN:
+                shard.catch_up(now)
             shard.run_due(now)
-        except KafkaError:
-            return  # the disk says no; it is tried again
+        except KafkaError:  # the disk says no
+            self._again_ms[index] = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
         except Exception:  # noqa: BLE001 - one group's bug must not end the node
             log.exception("what was due in %s failed: its state is loaded anew", self.topic)
             shard.machine.abandon()
@@ -220,6 +228,7 @@ class Coordinator:
             self._wake(shard)
         self.shards = []
         self._places.clear()
+        self._again_ms.clear()
 
     def look(self, key: str, now: Now, look: Callable[..., Decision], waits: list[Parked]) -> Any:
         """What `look` finds in the key's shard, which may be told when `waits` are over."""
@@ -253,16 +262,28 @@ def journal_of(shard: Shard) -> PartitionJournal:
 
 def wait_for_commit(leader: PartitionLeader, offset: int, response: Any) -> Parked:
     def attempt(expired: bool) -> Any | None:
-        return response if expired or leader.high_watermark >= offset else None
+        if expired or leader.high_watermark >= offset:
+            return response
+        require_kept(leader, offset)
+        return None
 
     return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader])
+
+
+def require_kept(leader: PartitionLeader, offset: int) -> None:
+    """The disk may have refused what is waited for; others will fill its place."""
+    if leader.log.end_offset < offset:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
 
 def wait_for_later(leader: PartitionLeader, later: Later) -> Parked:
     def attempt(expired: bool) -> Any | None:
         if later.answer is not None and leader.high_watermark >= later.at_offset:
             return later.answer
-        return later.otherwise if expired else None
+        if expired:
+            return later.otherwise
+        require_kept(leader, later.at_offset)
+        return None
 
     return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[later, leader])
 

@@ -123,7 +123,11 @@ class Partitions:
     def apply_retention(self, found: PartitionLog, high_watermark: int) -> None:
         if found is self.compacting:
             return  # its segments are being read; the next time will do
-        removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
+        try:
+            removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
+        except OSError as problem:  # the others make room meanwhile
+            log.error("%s: nothing is removed: %s", found.folder, problem.strerror)
+            return
         self.remove_later(removed, found.settings.file_delete_delay_ms)
 
     def due_flushes(self, now_ms: int) -> Iterator[PartitionLog]:

@@ -105,7 +105,6 @@ class TransactionMarkers:
         now = self._broker.now
         if not ending.pause_ms:
             log.warning("%s is decided, its end is tried again: %s", ending.decided.id, refusal)
-        self._broker.note_disk_trouble(refusal, now)
         ending.pause_ms = min(max(2 * ending.pause_ms, FIRST_PAUSE_MS), LONGEST_PAUSE_MS)
         ending.again_ms = now.monotonic_ms + ending.pause_ms
 

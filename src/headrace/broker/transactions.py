@@ -89,7 +89,6 @@ class TransactionCoordinator(Coordinator):
             leader.log.write_at_once()
         except KafkaError as refusal:
             leader.high_watermark = min(leader.high_watermark, leader.log.end_offset)
-            self._broker.note_disk_trouble(refusal, self._broker.now)
             raise KafkaError(ErrorCode.NOT_COORDINATOR, refusal.message) from refusal
         self._broker.coordinator_appended(leader)
 

@@ -27,6 +27,8 @@ class Log(Protocol):
         self, records: memoryview, *, leader_epoch: int, wall_ms: int
     ) -> tuple[int, int]: ...
 
+    def expect_again(self, refused: memoryview) -> None: ...
+
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None: ...
@@ -101,7 +103,14 @@ class PartitionLeader:
         if acks_all and self.in_sync < self.min_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self.log
-        appended: tuple[int, int] = log.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
+        try:
+            appended: tuple[int, int] = log.append(
+                records, leader_epoch=self.epoch, wall_ms=wall_ms
+            )
+        except KafkaError as refusal:
+            if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                log.expect_again(records)
+            raise
         self.bytes_in += len(records)
         if self.commits_at_once:
             self.high_watermark = log.end_offset

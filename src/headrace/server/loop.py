@@ -44,7 +44,7 @@ class Loop:
         now: Now,
         dispatch: Dispatch,
         purgatory: Purgatory,
-        end_turn: Callable[[list[Session]], None],
+        end_turn: Callable[[], bool],
         *,
         buffer_is_free: Callable[[], None],
         most_held_bytes: int,
@@ -54,7 +54,8 @@ class Loop:
         self.now = now
         self.dispatch = dispatch
         self.purgatory = purgatory
-        self.end_turn = end_turn  # the node writes and flushes; may end sessions it has to fail
+        # The node writes and flushes. False: the disk refused some of it, which changed answers.
+        self.end_turn = end_turn
         self.buffer_is_free = buffer_is_free  # told after requests are answered, before it is so
         self.timers = Timers()
         self.connections: dict[int, Connection] = {}
@@ -123,18 +124,20 @@ class Loop:
     def finish_turn(self) -> None:
         """Try what was woken, write what was gathered, send what is owed."""
         dispatch, purgatory = self.dispatch, self.purgatory
-        purgatory.expire(self.now.monotonic_ms)
-        while purgatory.woken or dispatch.resumed:
-            purgatory.settle()
-            resumed, dispatch.resumed = dispatch.resumed, []
-            for session in resumed:
-                if not session.closing:
-                    self._resume(session.connection)
-        if dispatch.failed:
-            failed, dispatch.failed = dispatch.failed, []
-            for session, why in failed:
-                self.close(session.connection, why)
-        self.end_turn(dispatch.dirty)
+        while True:
+            purgatory.expire(self.now.monotonic_ms)
+            while purgatory.woken or dispatch.resumed:
+                purgatory.settle()
+                resumed, dispatch.resumed = dispatch.resumed, []
+                for session in resumed:
+                    if not session.closing:
+                        self._resume(session.connection)
+            if dispatch.failed:
+                failed, dispatch.failed = dispatch.failed, []
+                for session, why in failed:
+                    self.close(session.connection, why)
+            if self.end_turn():
+                break
         dirty, dispatch.dirty = dispatch.dirty, []
         # The last ones were woken by what the others sent: a record reaches who waits for it
         # before its producer's acknowledgement leaves, a send earlier.

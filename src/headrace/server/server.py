@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.acknowledgements import take_back
 from headrace.broker.broker import Endpoint
 from headrace.broker.identity import UnusableFolder
 from headrace.consensus.metadata_log import UnusableMetadata
@@ -39,7 +40,6 @@ from headrace.server.metrics import Family, cleaner_families, limit_families, re
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
-from headrace.serving.session import Session
 
 if TYPE_CHECKING:
     from headrace.server.delay_process import DelayProcess
@@ -252,12 +252,14 @@ class Server:
         if self._stop_asked or self.node.failure is not None:
             self.loop.stopping = True
 
-    def _end_turn(self, dirty: list[Session]) -> None:
-        if not self.node.end_turn():
-            # What the disk refused was promised to somebody in this turn: nobody is told anything.
-            for connection in list(self.loop.connections.values()):
-                self.loop.close(connection, "the disk refused records that were being answered")
-            dirty.clear()
+    def _end_turn(self) -> bool:
+        if self.node.end_turn():
+            return True
+        # What the disk refused was promised to somebody in this turn.
+        lost, self.node.lost = self.node.lost, []
+        for session in take_back([c.session for c in self.loop.connections.values()], lost):
+            self.loop.close(session.connection, "the disk refused what its answer rests on")
+        return False
 
     def _close(self) -> None:
         if self.delay is not None:
@@ -317,6 +319,8 @@ class Server:
             ("headrace_fetch_sessions", "gauge", "Sessions.", len(broker.fetch_sessions)),
             ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
             ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
+            ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
+            ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
             ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
         ):
             yield Family(name, kind, explanation, [({}, value)])

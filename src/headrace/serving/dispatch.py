@@ -292,7 +292,9 @@ class Dispatch:
                 self._note_time(route, started)
             place.parked = None
             try:
-                if isinstance(answer, Exception):
+                if isinstance(answer, KafkaError):
+                    answer = error_response(route, answer)
+                elif isinstance(answer, Exception):
                     raise answer
                 if meter is not None:
                     wait_ms = meter.finish(route.api_key)
@@ -301,6 +303,9 @@ class Dispatch:
                 frame = route.frame_of_body if type(answer) is bytes else route.frame
                 place.pieces = frame(correlation_id, answer)
                 session.line_bytes += len(place.pieces[0])
+            except Refused as reason:
+                self.failed.append((session, str(reason)))
+                return
             except Exception as bug:  # noqa: BLE001 - as above
                 self.failed.append((session, str(self._blame(session, route, bug))))
                 return

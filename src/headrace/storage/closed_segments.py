@@ -28,6 +28,8 @@ from headrace.storage.open_files import OpenFiles
 from headrace.storage.segment import Segment
 
 READ_CHUNK = 1 << 20
+# Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.
+BESIDE_OF_CLEANER = ".cleaner.tmp"
 Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
@@ -67,7 +69,7 @@ class ClosedSegments:
     ) -> Iterator[list[Batch]]:
         """Those that begin between two positions, in chunks of about this size: the last chunk
         first, in each the batches in order. A batch must begin at `position`."""
-        segment.index.load()
+        segment.load_indexes(BESIDE_OF_CLEANER)
         starts: list[int] = []
         end = position
         while end < stop:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from headrace.protocol.record_batch import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
 from headrace.storage.closed_segments import (
+    BESIDE_OF_CLEANER,
     READ_CHUNK,
     Batch,
     ClosedSegments,
@@ -87,7 +88,7 @@ class FirstPass:
         segment = self._segments.load(base)
         position = 0
         if base < self._first_dirty:
-            segment.load_indexes()
+            segment.load_indexes(BESIDE_OF_CLEANER)
             found = segment.find(self._first_dirty)
             position = segment.size if found is None else found[0]
         return Piece(segment, next_base, position, segment.size)

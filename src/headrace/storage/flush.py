@@ -10,8 +10,10 @@ disk is not to be trusted with this log any more, a second try proves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.environment import Disk, File
 
@@ -31,6 +33,18 @@ class Flush:
             # The topic may have been deleted meanwhile: the folder has another name or is gone.
             with suppress(FileNotFoundError):
                 disk.flush_folder(folder)
+
+
+class FlushOfEverything:
+    """A log, as one asks it for a flush, whose active segment is to be flushed too."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.flushed: Callable[[Flush], bool] = log.flushed
+
+    def flush_target(self) -> Flush | None:
+        target: Flush | None = self._log.flush_target(everything=True)
+        return target
 
 
 @dataclass(slots=True)

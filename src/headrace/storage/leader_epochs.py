@@ -9,6 +9,7 @@ again in the batches behind the recovery point.
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 
 from headrace.environment import Disk
 from headrace.storage import checkpoints
@@ -81,7 +82,8 @@ class LeaderEpochs:
         above = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
         if above:
             kept = [(self.entries[above - 1][0], start_offset), *self.entries[above:]]
-            self._keep(kept)
+            with suppress(OSError):  # a start does the same: a full disk may still be made room on
+                self._keep(kept)
 
     def begins_after(self, offset: int) -> bool:
         """Whether an epoch begins at `offset` or later."""

@@ -31,15 +31,10 @@ from headrace.storage.segment import Segment
 from headrace.storage.segment_scan import replay_producer
 from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted
+from headrace.storage.unwritten import GATHER_BELOW
 
-__all__ = ["LogSettings", "PartitionLog"]
+__all__ = ["GATHER_BELOW", "LogSettings", "PartitionLog"]
 
-# Copying a batch out of the receive buffer and writing many at once is cheaper up to here; from
-# 4 KiB on the copy eats the gain (measured).
-COPY_BELOW = 2048
-# Five batches of 16 KiB in one write take half the time of five writes: the file system then makes
-# fewer and larger pages. From here on a batch has nothing to gain.
-GATHER_BELOW = 64 * 1024
 # Tail readers ask for the offset after a batch they just got: the last this many batches (up to
 # twice as many) are found without a look into the index or the file. 16 KB for a busy partition.
 RECENT_BATCHES = 64
@@ -120,14 +115,15 @@ class PartitionLog(SegmentedLog):
             self._begin_epoch(leader_epoch, base_offset)
         position = segment.size
         _pack_prefix(records, 0, base_offset, length, leader_epoch)
-        if size < GATHER_BELOW:
+        unwritten = self._unwritten
+        if size < unwritten.gathers_below:
             if not segment.pending:
-                self._unwritten.append(self)
-            if size < COPY_BELOW:
+                unwritten.append(self)
+            if size < unwritten.copies_below:
                 segment.pending.append(records.tobytes())
             else:
                 segment.pending.append(records)
-                self._unwritten.borrowing.append(self)
+                unwritten.borrowing.append(self)
         else:
             self._write_now(segment, records)
         if not position:
@@ -177,7 +173,7 @@ class PartitionLog(SegmentedLog):
         try:
             self.epochs.assign(leader_epoch, base_offset)
         except OSError as problem:
-            raise self._storage_error(problem) from problem
+            raise self._refused(problem) from problem
 
     def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
         """Batches that carry offsets and epochs already: from a leader, a quorum, a coordinator.
@@ -186,7 +182,7 @@ class PartitionLog(SegmentedLog):
         may be gaps: compaction leaves them). Nothing is appended if one of them is wrong. Answers
         the new end offset.
         """
-        if len(records) < COPY_BELOW and self._append_one_as_is(records):
+        if len(records) < self._unwritten.copies_below and self._append_one_as_is(records):
             return self.end_offset
         batches = append_rules.batches_that_continue(records, self.end_offset)
 
@@ -215,7 +211,9 @@ class PartitionLog(SegmentedLog):
                     replay_producer(self.producers, batch, in_buffer, segment.transaction_index)
             self._write_run(records[written_to:])
         except OSError as problem:
-            self._reload_after(problem)
+            if written_to or not self._take_back([records]):
+                self._reload_after(problem)
+            raise self._refused(problem) from problem
         if self.end_offset - self.recovery_point >= self.settings.flush_messages:
             self._flush_soon()
         return self.end_offset
@@ -319,12 +317,12 @@ class PartitionLog(SegmentedLog):
         try:
             segment.open_file().append(records)
         except OSError as problem:
-            raise self._storage_error(problem) from problem
+            raise self._refused(problem) from problem
 
     def _write_run(self, records: memoryview) -> None:
         """Batches that are counted already."""
         segment = self.active
-        if 0 < len(records) < COPY_BELOW:
+        if 0 < len(records) < self._unwritten.copies_below:
             if not segment.pending:
                 self._unwritten.append(self)
             segment.pending.append(records.tobytes())
@@ -334,6 +332,8 @@ class PartitionLog(SegmentedLog):
 
     def _roll_if_due(self, size: int, timestamp: int, last_offset: int, wall_ms: int) -> Segment:
         """The segment that takes these bytes: append saw a reason to look closer."""
+        if self.lost_pending:
+            raise self._storage_error(OSError(0, self._unwritten.refusal))
         if self._must_reload:
             self._reload_after(OSError(0, "not readable since a write failed"))
         if size > self.settings.segment_bytes:
@@ -364,9 +364,11 @@ class PartitionLog(SegmentedLog):
             )
         if offset >= up_to:
             return None
+        if self.active.pending:
+            up_to = self._write_for_reader(up_to)
+            if offset >= up_to:
+                return None
         segment = self.active
-        if segment.pending:
-            self.write_pending()
         position = self._recent.get(offset)
         try:
             if position is None:
@@ -382,6 +384,15 @@ class PartitionLog(SegmentedLog):
         except OSError as problem:
             raise self._storage_error(problem) from problem
         return FileSlice(file, position, length) if length > 0 else None
+
+    def _write_for_reader(self, up_to: int) -> int:
+        """Up to where there is something to read: what is refused is not the reader's loss."""
+        try:
+            self.write_pending()
+        except KafkaError:
+            if self._must_reload:
+                raise
+        return min(up_to, self.end_offset)
 
     def _position_in_active(self, offset: int) -> int:
         """Where the batch that holds `offset` begins in the active segment."""

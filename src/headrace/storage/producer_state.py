@@ -239,6 +239,13 @@ class ProducerState:
                 producer.transaction_first_offset = -1
         return True
 
+    def expect_first(self, producer_id: int, epoch: int, timestamp: int) -> None:
+        """The first batch of a producer was refused for a while: of one that is not known any batch
+        would do, and the second one may be on its way already."""
+        if producer_id not in self.producers:
+            producer = self.producers[producer_id] = Producer(epoch)
+            producer.last_timestamp = timestamp
+
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self.producers.get(producer_id)
         return (

@@ -17,6 +17,7 @@ from headrace.storage.batch_headers import Header, find_batch, walk_headers
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.sparse_index import SparseIndex
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import TransactionIndex
 
@@ -26,6 +27,8 @@ NEVER = 1 << 62
 BY_CLOCK = -NEVER
 
 DELETED = ".deleted"
+# What indexes are called while they are made anew; a start removes what is left of them.
+BESIDE = ".rebuilt.tmp"
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -159,9 +162,9 @@ class Segment:
         self.index.create(settings.segment_index_bytes)
         self.time_index.create(settings.segment_index_bytes)
         self._indexes_loaded = True
-        self._note_fullness()
+        self.note_fullness()
 
-    def load_indexes(self) -> None:
+    def load_indexes(self, beside: str = BESIDE) -> None:
         """Read what the index files say, once; they are made anew if they cannot be right."""
         if self._indexes_loaded:
             return
@@ -171,8 +174,33 @@ class Segment:
         self.max_timestamp = self.time_index.last_timestamp
         self.offset_of_max_timestamp = self.time_index.last_offset
         if not self._indexes_are_plausible():
+            self._replace_indexes(beside)
+
+    def _replace_indexes(self, beside: str) -> None:
+        """Make them anew in files of other names, which then take the place of the old ones: who is
+        stopped in between leaves old ones, which are found wanting again. A process that does so
+        beside another has names of its own."""
+        indexes: tuple[SparseIndex, ...] = (self.index, self.time_index)
+        paths = [index.path for index in indexes]
+        disk = self._open_files.disk
+        try:
+            for index in indexes:
+                index.let_go()
+                index.path += beside
             self.rebuild_indexes(LogSettings())
             self.seal()
+            for index, path in zip(indexes, paths, strict=True):
+                index.open_file().flush()
+                disk.rename(index.path, path)
+        except OSError:
+            self._indexes_loaded = False
+            for index in indexes:
+                index.let_go()
+                disk.remove(index.path)
+            raise
+        finally:
+            for index, path in zip(indexes, paths, strict=True):
+                index.path = path
 
     def _indexes_are_plausible(self) -> bool:
         """Whether the last entries can be right. A file that was never cut to its length ends in
@@ -209,9 +237,9 @@ class Segment:
         self.index.add(last_offset, position)
         self.time_index.add(self.max_timestamp, self.offset_of_max_timestamp)
         self.bytes_since_index = 0
-        self._note_fullness()
+        self.note_fullness()
 
-    def _note_fullness(self) -> None:
+    def note_fullness(self) -> None:
         self.index_is_full = self.index.is_full() or self.time_index.is_full()
 
     def write_indexes(self) -> None:
@@ -223,7 +251,7 @@ class Segment:
         self.load_indexes()
         self.index.grow(settings.segment_index_bytes)
         self.time_index.grow(settings.segment_index_bytes)
-        self._note_fullness()
+        self.note_fullness()
 
     def seal(self) -> None:
         """No more appends: say how old the segment is, and cut the indexes to their length."""
@@ -233,7 +261,7 @@ class Segment:
         self.time_index.add(self.max_timestamp, self.offset_of_max_timestamp)
         self.index.trim()
         self.time_index.trim()
-        self._note_fullness()
+        self.note_fullness()
 
     # --- age
 
@@ -298,7 +326,7 @@ class Segment:
         self.size = size
         self.index.truncate(to_offset)
         self.time_index.truncate(to_offset)
-        self._note_fullness()
+        self.note_fullness()
         entries = self.index.entries
         self.bytes_since_index = size - (self.index.entry(entries - 1)[1] if entries else 0)
         if self.offset_of_max_timestamp >= to_offset:

@@ -1,6 +1,8 @@
 """A log as a row of segments on a disk: found, rolled, cut at either end, flushed and closed.
 
-What the disk refuses leaves the log as the disk has it and raises KAFKA_STORAGE_ERROR. Removed
+What the disk refuses leaves the log as the disk has it and raises KAFKA_STORAGE_ERROR. A log that
+has lost gathered batches takes none until the turn is over (`loss_is_told`): till then whatever was
+promised at or behind its end is lost, and can be found by that. Removed
 files are renamed first; the caller removes them after `file.delete.delay.ms`, when readers that
 still hold them are done. Everything runs on the loop; only `Flush.run` may run elsewhere.
 Appending and reading are `partition_log.py`'s.
@@ -67,8 +69,8 @@ class SegmentedLog:
         self.folder = folder
         self.settings = settings
         self.last_flush_ms = 0  # monotonic, kept by the caller for flush.ms
-        # Gathered batches are gone, whoever had them written; reset by the caller when the turn is
-        # over, because what was promised for them must not be said.
+        # Gathered batches are gone, whoever had them written. The caller looks at the end of the
+        # turn, because what was promised for them must not be said, and calls `loss_is_told`.
         self.lost_pending = False
         self._open_files = open_files
         self._unwritten = unwritten
@@ -155,10 +157,33 @@ class SegmentedLog:
         try:
             segment.open_file().append_all(pieces)
         except OSError as problem:
-            self.lost_pending = True
-            if self._take_back(pieces):
-                raise self._storage_error(problem) from problem
-            self._reload_after(problem)
+            self._lose(pieces, problem)
+
+    def _lose(self, pieces: list[Buffer], problem: OSError) -> NoReturn:
+        """Gathered batches are gone."""
+        self.lost_pending = True
+        try:
+            if not self._take_back(pieces):
+                self._reload_after(problem)
+        finally:
+            self.active.index_is_full = True  # sends every append to _roll_if_due
+            for piece in pieces:
+                self.expect_again(piece)
+        raise self._refused(problem) from problem
+
+    def expect_again(self, refused: Buffer) -> None:
+        """The first batches of producers are to come again before their second ones are taken."""
+        for batch in headers_of(refused):
+            if batch.producer_id >= 0 and batch.base_sequence == 0:
+                self.producers.expect_first(
+                    batch.producer_id, batch.producer_epoch, batch.max_timestamp
+                )
+
+    def loss_is_told(self) -> None:
+        """Whoever was promised what is lost knows it: batches are taken again."""
+        self.lost_pending = False
+        if not self._must_reload:
+            self.active.note_fullness()
 
     def _take_back(self, pieces: list[Buffer]) -> bool:
         """Forget batches that the file did not take. False: only the file knows what was before.
@@ -194,7 +219,8 @@ class SegmentedLog:
         try:
             self.write_pending()
         except KafkaError:
-            self.lost_pending = not alone
+            if alone:
+                self.loss_is_told()
             raise
 
     def _reload_after(self, problem: OSError) -> NoReturn:
@@ -204,8 +230,8 @@ class SegmentedLog:
         try:
             self.reload()
         except OSError as again:
-            raise self._storage_error(again) from again
-        raise self._storage_error(problem) from problem
+            raise self._refused(again) from again
+        raise self._refused(problem) from problem
 
     def reload(self) -> None:
         """Forget everything and find the log again on disk."""
@@ -220,6 +246,11 @@ class SegmentedLog:
         )
         self._unflushed.generation += 1
         self._adopt(loaded)
+
+    def _refused(self, problem: OSError) -> KafkaError:
+        """The disk did not take something: from now on nothing is gathered, by no log."""
+        self._unwritten.refused(self.folder, problem)
+        return self._storage_error(problem)
 
     def _storage_error(self, problem: OSError) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {problem.strerror}")
@@ -239,7 +270,7 @@ class SegmentedLog:
                 self._open_files, self.folder, self.end_offset, self.settings, wall_ms=wall_ms
             )
         except OSError as problem:
-            raise self._storage_error(problem) from problem
+            raise self._refused(problem) from problem
         self.segments.add(segment)
         self.active = segment
         self._forget_recent()
@@ -326,10 +357,13 @@ class SegmentedLog:
             high_watermark=self.end_offset if high_watermark is None else high_watermark,
             wall_ms=wall_ms,
         )
+        if count == len(self.segments):
+            try:
+                self.roll(wall_ms=wall_ms)
+            except KafkaError:
+                count -= 1  # a full disk has no room for a new segment; the others make some
         if count == 0:
             return []
-        if count == len(self.segments):
-            self.roll(wall_ms=wall_ms)
         self.delete_records_before(self.segments.bases[count])
         return self._remove_segments(0, count)
 

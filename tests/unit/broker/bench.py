@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from headrace.broker.acknowledgements import take_back
 from headrace.environment import FileSlice, Now
 from headrace.node import Node
 from headrace.protocol import record_batch
@@ -26,6 +27,10 @@ PARKED = "parked"
 START_MS = 1_700_000_000_000
 
 
+class CutOff(Exception):
+    """The node has ended this connection: what its answer rests on is lost."""
+
+
 class Bench:
     """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
 
@@ -37,6 +42,7 @@ class Bench:
         self.folder = folder
         self.now = Now(1_000, START_MS)
         self.background = deque()
+        self.sessions = []
         self.flushes_wait = False
         folder.mkdir(exist_ok=True)
         names = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -56,7 +62,8 @@ class Bench:
         self.flushes_wait = flushes_wait
 
     def connect(self):
-        return Session("127.0.0.1", "PLAINTEXT")
+        self.sessions.append(Session("127.0.0.1", "PLAINTEXT"))
+        return self.sessions[-1]
 
     def settle(self):
         """Turns of the loop until nothing moves any more."""
@@ -64,17 +71,26 @@ class Bench:
         while True:
             node.purgatory.expire(self.now.monotonic_ms)
             node.purgatory.settle()
-            assert node.end_turn()
+            if not node.end_turn():
+                self.tell_of_loss()
+                continue
             if not self.background or self.flushes_wait:
                 return
             self.run_background()
+
+    def tell_of_loss(self):
+        """As the server does it."""
+        lost, self.node.lost = self.node.lost, []
+        for session in take_back(self.sessions, lost):
+            self.node.dispatch.forget(session)
 
     def run_background(self):
         while self.background:
             work, done = self.background.popleft()
             work()
             done(None)
-            self.node.end_turn()
+            while not self.node.end_turn():
+                self.tell_of_loss()
             self.node.purgatory.settle()
 
     def advance(self, milliseconds):
@@ -93,14 +109,21 @@ class Bench:
     def ask(self, messages, request, *, version=None, session=None):
         """The decoded answer, PARKED, or None if there is none; answers go through the codecs."""
         version = messages.VERSIONS[-1] if version is None else version
+        session = self.send(messages, request, version=version, session=session)
+        self.settle()
+        if session.closing and not session.outbox:
+            raise CutOff
+        if not session.outbox:
+            return PARKED if session.line else None
+        return self.answer_on(session, messages, version)
+
+    def send(self, messages, request, *, version, session=None):
+        """The request arrives, the turn is not over; answers the session that it came on."""
         session = session or self.connect()
         pieces = encode_request(messages, version, 7, self.client_id, request)
         data = bytearray(b"".join(bytes(piece) for piece in pieces))
         self.node.dispatch.feed(session, memoryview(data), len(data))
-        self.settle()
-        if not session.outbox:
-            return PARKED if session.line else None
-        return self.answer_on(session, messages, version)
+        return session
 
     def answer_on(self, session, messages, version=None):
         version = messages.VERSIONS[-1] if version is None else version

@@ -4,69 +4,16 @@ as it was decided, without a restart, and meanwhile nobody is cut off who has lo
 import pytest
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import init_producer_id
-from headrace.server.real_disk import RealDisk, RealFile
-from tests.unit.broker import bench as bench_module
+from headrace.protocol.messages import init_producer_id, produce
+from tests.unit.broker.bench import CutOff, build
+from tests.unit.broker.filling_disk import make_room_for_benches
 from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
 
 NONE = ErrorCode.NONE
 FEW = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
 
 
-class Room:
-    """Says which appends find no room; counts all of them and those that were refused."""
-
-    def __init__(self):
-        self.refuses = lambda path: False
-        self.asked = self.refused = 0
-
-    def ask(self, path):
-        if not path.endswith((".log", ".txnindex")):
-            return
-        self.asked += 1
-        if self.refuses(path):
-            self.refused += 1
-            raise OSError(28, "No space left on device")
-
-
-class FillingFile(RealFile):
-    __slots__ = ("room",)
-
-    def append(self, data):
-        self.room.ask(self.path)
-        super().append(data)
-
-
-class FillingDisk(RealDisk):
-    __slots__ = ("room",)
-
-    def __init__(self, room):
-        self.room = room
-
-    def open(self, path, *, create=False):
-        plain = super().open(path, create=create)
-        file = FillingFile(path, plain._fd)
-        plain._fd = -1
-        file.room = self.room
-        return file
-
-
-class CutOff(Exception):
-    """The node has ended all connections: what was promised on one of them is lost."""
-
-
 class FillingBench(TransactionBench):
-    def settle(self):
-        node = self.node
-        while True:
-            node.purgatory.expire(self.now.monotonic_ms)
-            node.purgatory.settle()
-            if not node.end_turn():
-                raise CutOff
-            if not self.background or self.flushes_wait:
-                return
-            self.run_background()
-
     def patiently(self, step):
         """As clients do it: again, for as long as the refusal may pass."""
         for _ in range(30):
@@ -77,21 +24,13 @@ class FillingBench(TransactionBench):
             if code == NONE:
                 return
             assert ErrorCode(code).retriable, ErrorCode(code)
-            self.wait(1_000)
+            self.advance(1_000)
         raise AssertionError("it is never taken")
-
-    def wait(self, milliseconds):
-        try:
-            self.advance(milliseconds)
-        except CutOff:
-            return
 
 
 @pytest.fixture
 def room(monkeypatch):
-    room = Room()
-    monkeypatch.setattr(bench_module, "RealDisk", lambda: FillingDisk(room))
-    return room
+    return make_room_for_benches(monkeypatch)
 
 
 def new_bench(folder):
@@ -142,7 +81,7 @@ def test_full_at_any_write_and_for_some_time(tmp_path, room, commit, bumps):
         room.refuses = lambda path, n=first, b=before: n <= room.asked - b - 1 < n + 3
         run(bench, commit=commit, bumps=bumps)
         for _ in range(3):
-            bench.wait(10_000)
+            bench.advance(10_000)
         was_full, room.refuses = room.refused, lambda path: False
         found = seen(bench)
         assert (found[0].pop("another"), *found) == ("Empty", *expected), f"from write {first} on"
@@ -208,14 +147,15 @@ def test_records_that_are_lost_with_a_marker_are_not_acknowledged(tmp_path, room
     bench = new_bench(tmp_path)
     producer = bench.producer()
     producer.send("orders", "x")
-    bench.node.broker.topics.leader("orders", 0).append(
-        memoryview(bytearray(bench_module.build(["plain"], bench.now.wall_ms))),
-        bench.now.wall_ms,
-        acks_all=True,
+    part = produce.PartitionProduceData(0, build(["plain"], bench.now.wall_ms))
+    request = produce.ProduceRequest(
+        None, -1, 1_000, [produce.TopicProduceData("orders", bytes(16), [part])]
     )
+    session = bench.send(produce, request, version=12)
     room.refuses = lambda path: "/orders-0/" in path
-    with pytest.raises(CutOff):
-        producer.commit()
+    assert producer.commit() == NONE
+    [answer] = bench.answer_on(session, produce, 12).responses[0].partition_responses
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     room.refuses = lambda path: False
     bench.advance(10_000)
     assert bench.committed("orders") == ["x"]

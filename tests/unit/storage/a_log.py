@@ -60,6 +60,13 @@ class ALog:
         self.unwritten.clear()
         self.unwritten.borrowing.clear()
 
+    def turn_is_over(self) -> None:
+        """The disk has refused: those who were promised something know it, and time has passed."""
+        self.unwritten.clear()
+        self.unwritten.borrowing.clear()
+        self.unwritten.gather_again()
+        self.log.loss_is_told()
+
     def flush(self, everything: bool = True) -> None:
         flush = self.log.flush_target(everything=everything)
         if flush is not None:

@@ -6,7 +6,9 @@ from crc32c import crc32c
 from headrace.protocol import compression
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import Record, build, crc_is_right, read_header
+from headrace.replication.partition_leader import PartitionLeader
 from headrace.storage.leader_epochs import LeaderEpochs
+from headrace.storage.partition_log import PartitionLog
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
 
 
@@ -257,7 +259,7 @@ def test_a_full_disk_at_the_end_of_the_turn_takes_the_turn_back(tmp_path):
     assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log.end_offset == 1
     disk.is_full = False
-    log.unwritten.clear()
+    log.turn_is_over()
     # The producer sends it again, and it is no duplicate.
     assert log.append(batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1)) == (1, -1)
     assert log.values() == [(0, b"a"), (1, b"b")]
@@ -274,15 +276,16 @@ def test_who_writes_at_once_takes_back_no_more_than_its_own(tmp_path):
         log.log.write_at_once()
     assert not log.log.lost_pending  # the turn may go on
     assert log.log.end_offset == 1
+    log.turn_is_over()
     log.append_values(b"another's")
     log.append_values(b"own")
     with pytest.raises(KafkaError):
         log.log.write_at_once()
     assert log.log.lost_pending  # what the other was promised must not be said
     disk.is_full = False
+    assert refused(log, batch(b"own")) == ErrorCode.KAFKA_STORAGE_ERROR, "the turn is not over"
+    log.turn_is_over()
     assert log.append_values(b"own") == 1
-    log.log.write_at_once()
-    assert log.log.lost_pending, "the turn is not over"
     assert log.values() == [(0, b"a"), (1, b"own")]
 
 
@@ -305,6 +308,95 @@ def test_a_log_that_could_not_be_read_again_is_read_again_before_it_is_closed(
         with pytest.raises(OSError, match="Input/output"):  # so nobody calls this clean
             log.log.close()
     disk.is_full = False
-    log.unwritten.clear()
+    log.turn_is_over()
     log.restart()
     assert log.values() == [(0, b"a")]
+
+
+def test_after_a_refusal_each_batch_is_in_its_file_before_it_counts(tmp_path):
+    """Of any log of the node, until it is said that batches may be gathered again."""
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    disk.is_full = True
+    assert refused(log, batch(b"x" * 70_000)) == ErrorCode.KAFKA_STORAGE_ERROR
+    for size in (1, 3_000):
+        assert refused(log, batch(b"x" * size)) == ErrorCode.KAFKA_STORAGE_ERROR
+    as_is = batch(b"b", base_offset=1, leader_epoch=0)
+    with pytest.raises(KafkaError) as refusal:
+        log.log.append_as_is(memoryview(as_is), wall_ms=NOW)
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log.end_offset == 1 and not log.unwritten and not log.log.lost_pending
+    disk.is_full = False
+    assert log.log.append_as_is(memoryview(as_is), wall_ms=NOW) == 2
+    assert log.append_values(b"c") == 2
+    assert not log.unwritten and len(log.file(0, "log")) == log.log.active.size
+    log.unwritten.gather_again()
+    log.append_values(b"d")
+    assert log.unwritten
+    assert log.values() == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+
+
+def test_what_a_coordinator_could_not_write_is_forgotten_without_a_look_at_the_file(
+    tmp_path, monkeypatch
+):
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    log.unwritten.refused(log.folder, OSError(28, "No space left on device"))
+    disk.is_full = True
+    monkeypatch.setattr(PartitionLog, "reload", None)
+    for size in (10, 5_000):
+        data = memoryview(batch(b"x" * size, base_offset=1, leader_epoch=0))
+        with pytest.raises(KafkaError):
+            log.log.append_as_is(data, wall_ms=NOW)
+        assert log.log.end_offset == 1 and log.log.active.size == len(log.file(0, "log"))
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+def test_the_second_batch_of_a_producer_waits_for_its_first_that_was_refused(tmp_path, gathered):
+    """Several are on their way at once, and a small one may find room where a large one did not."""
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    first, second = (
+        batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        for sequence, value in enumerate((b"x" * (100 if gathered else 70_000), b"y"))
+    )
+    disk.is_full = True
+    leader = a_leader(log)
+    if gathered:
+        leader.append(memoryview(bytearray(first)), NOW, acks_all=True)
+        with pytest.raises(KafkaError):
+            log.end_turn()
+    else:
+        with pytest.raises(KafkaError):
+            leader.append(memoryview(bytearray(first)), NOW, acks_all=True)
+    disk.is_full = False
+    log.turn_is_over()
+    assert refused(log, second) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(first) == (1, -1)
+    assert log.append(second) == (2, -1)
+    assert log.append(first) == (1, NOW), "sent again: the same place"
+
+
+def test_who_reads_while_the_disk_refuses_gets_what_is_there(tmp_path):
+    disk = FullDisk()
+    log = ALog(tmp_path, disk)
+    log.append_values(b"a")
+    log.end_turn()
+    log.append_values(b"lost")
+    disk.is_full = True
+    found = log.log.read(0, 1_000, up_to=2, at_least_one=True)
+    assert [r.value for r in records_of(found.file.read(found.length, found.position))] == [b"a"]
+    assert log.log.read(1, 1_000, up_to=2, at_least_one=True) is None
+    assert log.log.lost_pending
+
+
+def a_leader(log):
+    return PartitionLeader(
+        "orders", bytes(16), 0, log.log, 0, commits_at_once=True, on_progress=lambda leader: None
+    )

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol.record_batch import headers_in
-from headrace.server.real_disk import RealDisk
+from headrace.server.real_disk import RealDisk, RealFile
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.segment import Segment
 from headrace.storage.segment_scan import UnsupportedLog
 from tests.unit.storage.a_log import NOW, ALog, WatchedDisk, batch, records_of
 
@@ -201,6 +203,61 @@ def test_an_index_whose_cut_did_not_reach_the_disk_is_made_anew(tmp_path, zeros)
     log.open(clean=True)
     assert len(log.values()) == 30
     assert [log.file(0, "index"), log.file(0, "timeindex")] == before
+
+
+class Watched(RealFile):
+    __slots__ = ("look",)
+
+    def write_at(self, data, position):
+        super().write_at(data, position)
+        self.look()
+
+    def resize(self, size):
+        super().resize(size)
+        self.look()
+
+
+class WatchedWrites(RealDisk):
+    """Calls `look` after each change of a file."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def open(self, path, *, create=False):
+        plain = super().open(path, create=create)
+        file = Watched(path, plain._fd)
+        plain._fd = -1
+        file.look = self.look
+        return file
+
+    def rename(self, old, new):
+        super().rename(old, new)
+        self.look()
+
+
+def test_an_index_that_is_made_anew_is_seen_whole_or_not_at_all(tmp_path):
+    """The node may be killed at any moment, and another process may look at the file meanwhile."""
+    log = ALog(tmp_path, segment_bytes=20_000)
+    for number in range(30):
+        log.append_values(b"%d" % number * 500, timestamp=NOW + number)
+    log.log.close()
+    suffixes = ("index", "timeindex")
+    whole = [log.file(0, suffix) for suffix in suffixes]
+    damaged = [data + bytes(120) for data in whole]
+    for suffix, data in zip(suffixes, damaged, strict=True):
+        damage(log, 0, suffix, lambda _, data=data: data)
+    seen = []
+
+    def look():
+        seen.append([log.file(0, suffix) for suffix in suffixes])
+
+    open_files = OpenFiles(WatchedWrites(look))
+    segment = Segment.load(open_files, log.folder, 0, log.settings, wall_ms=NOW)
+    segment.load_indexes()
+    assert len(seen) > 3 and seen[-1] == whole
+    for found in seen:
+        assert all(part in (old, new) for part, old, new in zip(found, damaged, whole, strict=True))
+    assert not [name for name in RealDisk().list(log.folder) if name.endswith(".tmp")]
 
 
 def test_indexes_after_a_kill_are_those_of_a_clean_shutdown(tmp_path):

@@ -4,14 +4,14 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.server.real_disk import RealDisk
-from tests.unit.storage.a_log import NOW, ALog, batch
+from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
 
 DAY = 24 * 3600 * 1000
 
 
-def a_log_of_segments(folder, count=5, age_ms=DAY, **settings):
+def a_log_of_segments(folder, count=5, age_ms=DAY, disk=None, **settings):
     """Segments of two batches; each a day older than the next, the last is new."""
-    log = ALog(folder, **settings)
+    log = ALog(folder, disk, **settings)
     for number in range(count):
         timestamp = NOW - (count - 1 - number) * age_ms
         log.append_values(b"x" * 100, timestamp=timestamp)
@@ -121,3 +121,30 @@ def test_age_is_known_without_opening_the_log_after_a_restart(tmp_path):
     log.restart()
     log.log.apply_retention(NOW)
     assert log.log.start_offset == 4
+
+
+class NoRoom(FullDisk):
+    """Takes neither appends nor new files while it is full; names can be changed."""
+
+    __slots__ = ()
+
+    def write_file(self, path, pieces, *, flush=True):
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().write_file(path, pieces, flush=flush)
+
+
+@pytest.mark.parametrize("retention_ms", [2 * DAY + 100, 1], ids=["some", "all"])
+def test_a_full_disk_is_made_room_on(tmp_path, retention_ms):
+    disk = NoRoom()
+    log = a_log_of_segments(tmp_path, disk=disk, retention_ms=retention_ms)
+    disk.is_full = True
+    removed = log.log.apply_retention(NOW + 10)
+    kept = [4, 6, 8] if retention_ms > DAY else [8]  # there is no room for another to begin
+    assert log.log.segments.bases == kept and log.log.start_offset == kept[0]
+    assert f"{log.folder}/{0:020d}.log.deleted" in removed
+    assert [offset for offset, _ in log.values()] == list(range(kept[0], 10))
+    disk.is_full = False
+    log.kill(start_offset=kept[0])
+    assert [offset for offset, _ in log.values()] == list(range(kept[0], 10))
+    assert log.log.epochs.entries == [(0, kept[0])]

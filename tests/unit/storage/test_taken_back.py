@@ -23,8 +23,7 @@ class Refusals(ALog):
             self.end_turn()
         assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         self.disk.is_full = False
-        self.unwritten.clear()
-        self.log.lost_pending = False
+        self.turn_is_over()
 
 
 def known(log):
@@ -49,6 +48,8 @@ def known(log):
                 producer.transaction_first_offset,
             )
             for producer_id, producer in sorted(producers.producers.items())
+            # A producer whose first batch was refused is known by that alone, in no file.
+            if producer.batches or producer.coordinator_epoch >= 0
         },
     }
 

@@ -79,6 +79,7 @@ def find(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     leader.require_epoch(part.current_leader_epoch)
     log = leader.log
+    log.write_pending()  # what is told must not be taken back by a full disk
     end = leader.last_stable_offset() if committed else leader.high_watermark
     if time == LATEST:
         return -1, end, leader.epoch

@@ -152,7 +152,6 @@ def append_to(
         base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
     except KafkaError as fault:
         # Not tried again the long way: the batch may carry its new offset already.
-        broker.note_disk_trouble(fault, now)
         return ProduceResponse(
             [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, fault)])]
         )
@@ -212,7 +211,6 @@ def append_all(
                 answers.append(refused_by(leader, fault))
                 continue
             except KafkaError as fault:
-                broker.note_disk_trouble(fault, call.now)
                 answers.append(refused(part.index, fault))
                 continue
             answer = PartitionProduceResponse(
@@ -238,14 +236,22 @@ def append_all(
 def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) -> Parked:
     def attempt(expired: bool) -> ProduceResponse | None:
         late = [w for w in waiting if w[0].high_watermark < w[1]]
+        for lost in [w for w in late if w[0].log.end_offset < w[1]]:
+            waiting.remove(lost)
+            late.remove(lost)
+            fail(lost[2], ErrorCode.KAFKA_STORAGE_ERROR)
         if late and not expired:
             return None
         for _, _, answer in late:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            fail(answer, ErrorCode.REQUEST_TIMED_OUT)
         return response
 
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
+
+
+def fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    answer.error_code = code
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
 
 def keep(request: ProduceRequest, call: Call) -> None:

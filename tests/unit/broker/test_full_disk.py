@@ -1,0 +1,322 @@
+"""A disk that refuses harms only what it refuses: who lost something is told so, nobody else feels
+it, and all goes on when there is room."""
+
+import pytest
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import fetch, join_group, list_offsets, offset_commit, produce
+from tests.unit.broker.bench import PARKED, Bench, CutOff, build, fetch_request, values_in
+from tests.unit.broker.filling_disk import make_room_for_benches
+from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.group_readers import Reader, describe
+
+NONE, NO_ROOM = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
+LATEST = -1
+
+
+@pytest.fixture
+def room(monkeypatch):
+    return make_room_for_benches(monkeypatch)
+
+
+@pytest.fixture
+def bench(tmp_path, room):
+    bench = Bench(tmp_path / "data")
+    bench.ids = {name: bench.create(name, partitions=2) for name in ("full", "other")}
+    return bench
+
+
+def full(path):
+    return "/full-0/" in path
+
+
+def request_for(bench, *places, acks=-1, version=12, value="x", **batch):
+    """A Produce request of one batch for each place."""
+    topics = {}
+    for topic, index in places:
+        data = produce.PartitionProduceData(index, build([value], bench.now.wall_ms, **batch))
+        topics.setdefault(topic, []).append(data)
+    return produce.ProduceRequest(
+        None,
+        acks,
+        1_000,
+        [
+            produce.TopicProduceData(name, bench.ids[name] if version >= 13 else bytes(16), parts)
+            for name, parts in topics.items()
+        ],
+    )
+
+
+def send(bench, *places, version=12, session=None, **how):
+    request = request_for(bench, *places, version=version, **how)
+    return bench.send(produce, request, version=version, session=session)
+
+
+def codes(bench, session, version=12):
+    """By place; what was taken says where, what was refused does not."""
+    answer = bench.answer_on(session, produce, version)
+    found = {}
+    names = {topic_id: name for name, topic_id in bench.ids.items()}
+    for data in answer.responses:
+        for part in data.partition_responses:
+            assert (part.base_offset == -1) == (part.error_code != NONE)
+            assert "No space" in (part.error_message or "No space") or version < 8
+            found[data.name or names[data.topic_id], part.index] = part.error_code
+    return found
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_each_partition_of_each_request_of_a_turn_is_told_its_own_fate(bench, room, version, acks):
+    how = {"version": version, "acks": acks}
+    bench.produce("full", "before")
+    room.refuses = full
+    refused = send(bench, ("full", 0), **how)
+    taken = send(bench, ("other", 0), **how)
+    both = send(bench, ("other", 1), ("full", 0), ("full", 1), **how)
+    bench.settle()
+    assert codes(bench, refused, version) == {("full", 0): NO_ROOM}
+    assert codes(bench, taken, version) == {("other", 0): NONE}
+    assert codes(bench, both, version) == {
+        ("other", 1): NONE,
+        ("full", 0): NO_ROOM,
+        ("full", 1): NONE,
+    }
+    room.refuses = lambda path: False
+    again = send(bench, ("full", 0), **how)
+    bench.settle()
+    assert codes(bench, again, version) == {("full", 0): NONE}
+    assert values_in(bench.fetch("full").records) == [b"before", b"x"]
+    assert not any(session.closing for session in bench.sessions)
+
+
+def test_what_was_acknowledged_before_stays_so_though_its_client_has_not_taken_it(bench, room):
+    slow = send(bench, ("full", 0))
+    bench.settle()
+    before = list(slow.outbox)
+    room.refuses = full
+    refused = send(bench, ("full", 0))
+    bench.settle()
+    assert slow.outbox == before
+    assert codes(bench, refused) == {("full", 0): NO_ROOM}
+
+
+def test_who_reads_in_that_turn_reads_what_is_there(bench, room):
+    bench.produce("full", "before")
+    waits = bench.connect()
+    request = fetch_request("full", 1, max_wait_ms=10_000)
+    assert bench.ask(fetch, request, version=12, session=waits) == PARKED
+    room.refuses = full
+    refused = send(bench, ("full", 0))
+    reads = bench.send(fetch, fetch_request("full", 0), version=12)
+    bench.settle()
+    assert codes(bench, refused) == {("full", 0): NO_ROOM}
+    [found] = bench.answer_on(reads, fetch, 12).responses[0].partitions
+    assert found.error_code == NONE and values_in(found.records) == [b"before"]
+    assert not waits.outbox, "nothing has come yet"
+    room.refuses = lambda path: False
+    bench.produce("full", "after")
+    [found] = bench.answer_on(waits, fetch, 12).responses[0].partitions
+    assert (found.error_code, values_in(found.records)) == (NONE, [b"after"])
+
+
+def test_an_end_that_is_told_is_not_taken_back(bench, room):
+    """Who begins to read there would miss the record that comes next."""
+    bench.produce("full", "before")
+    room.refuses = full
+    send(bench, ("full", 0))
+    part = list_offsets.ListOffsetsPartition(0, -1, LATEST)
+    request = list_offsets.ListOffsetsRequest(
+        -1, 0, [list_offsets.ListOffsetsTopic("full", [part])]
+    )
+    session = bench.send(list_offsets, request, version=9)
+    bench.settle()
+    [told] = bench.answer_on(session, list_offsets, 9).topics[0].partitions
+    assert (told.error_code, told.offset) in ((NONE, 1), (NO_ROOM, -1))
+
+
+def test_no_acks_are_no_promise(bench, room):
+    room.refuses = full
+    session = send(bench, ("full", 0), acks=0)
+    bench.settle()
+    assert not session.outbox and bench.fetch("full").high_watermark == 0
+
+
+def test_a_producer_sends_again_what_was_refused_without_hole_or_double(bench, room):
+    """Five are on their way at once, as clients have it; three of them come in one turn."""
+    who = {"producer_id": 7, "producer_epoch": 0}
+    session = bench.connect()
+    room.refuses = full
+    for sequence in (0, 1, 2):
+        value = str(sequence)
+        send(bench, ("full", 0), session=session, value=value, base_sequence=sequence, **who)
+    bench.settle()
+    frames = list(session.outbox)
+    for frame in frames:
+        session.outbox[:] = [frame]
+        assert codes(bench, session) == {("full", 0): NO_ROOM}
+    room.refuses = lambda path: False
+    told = []
+    for sequence in (3, 4, 0, 1, 2, 3, 4, 4):
+        answer = bench.produce("full", str(sequence), base_sequence=sequence, **who)
+        told.append((answer.error_code, answer.base_offset))
+    early = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+    assert told == [early, early, (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 4)]
+    assert values_in(bench.fetch("full").records) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_log_says_it_once_and_says_when_it_is_over(bench, room, caplog):
+    room.refuses = full
+    for _ in range(50):
+        assert bench.produce("full", "x").error_code == NO_ROOM
+        bench.advance(1_000)
+    assert caplog.text.count("No space left") == 1
+    assert bench.node.broker.disk_refusals == 50
+    room.refuses = lambda path: False
+    for _ in range(40):
+        assert bench.produce("full", "x").error_code == NONE
+        bench.advance(1_000)
+    assert caplog.text.count("the disk has refused nothing for 30 s") == 1
+    session = send(bench, ("full", 0))
+    assert bench.node.broker.topics.leader("full", 0).log.active.pending, "gathered again"
+    bench.settle()
+    assert codes(bench, session) == {("full", 0): NONE}
+
+
+# --- durability `disk`
+
+
+@pytest.fixture
+def durable(tmp_path, room):
+    bench = Bench(tmp_path / "durable", headrace_durability="disk")
+    bench.ids = {name: bench.create(name, partitions=2) for name in ("full", "other")}
+    bench.flushes_wait = True
+    return bench
+
+
+def test_what_waits_for_a_flush_and_is_refused_is_not_acknowledged_by_what_comes_after(
+    durable, room
+):
+    room.refuses = full
+    session = send(durable, ("full", 0), ("other", 0))
+    durable.settle()
+    assert not session.outbox, "the other partition's flush"
+    room.refuses = lambda path: False
+    later = send(durable, ("full", 0))
+    durable.settle()
+    durable.run_background()
+    assert codes(durable, session) == {("full", 0): NO_ROOM, ("other", 0): NONE}
+    assert codes(durable, later) == {("full", 0): NONE}
+    assert len(values_in(durable.fetch("full").records)) == 1
+
+
+def test_an_acknowledgement_that_stands_in_line_is_changed_too(durable, room):
+    session = durable.connect()
+    room.refuses = full
+    send(durable, ("other", 0), session=session)
+    send(durable, ("full", 0), session=session, acks=1)
+    durable.settle()
+    assert not session.outbox and session.line_bytes == len(session.line[1].pieces[0])
+    durable.run_background()
+    taken, refused = session.outbox
+    session.outbox[:] = [taken]
+    assert codes(durable, session) == {("other", 0): NONE}
+    session.outbox[:] = [refused]
+    assert codes(durable, session) == {("full", 0): NO_ROOM}
+    assert session.line_bytes == 0
+
+
+def test_a_flush_that_fails_is_the_last_that_is_believed(durable):
+    """The second one reports no error: the system has told it already, and dropped the pages."""
+    durable.flushes_wait = False
+    durable.ids["often"] = durable.create("often", flush_messages=1)
+    durable.flushes_wait = True
+    session = send(durable, ("often", 0))
+    durable.settle()
+    assert len(durable.background) == 2, "the topic's own and that of the acknowledgement"
+    durable.background.popleft()[1](OSError(5, "Input/output error"))
+    durable.run_background()
+    assert durable.node.failure is not None
+    assert not session.outbox
+    assert durable.fetch("often").high_watermark == 0
+
+
+# --- groups
+
+
+@pytest.fixture
+def groups(tmp_path, room):
+    bench = GroupBench(tmp_path / "groups", offsets_topic_num_partitions=1)
+    bench.ids = {name: bench.create(name, partitions=2) for name in ("full", "other")}
+    bench.find("g")
+    return bench
+
+
+def of_groups(path):
+    return "/__consumer_offsets" in path
+
+
+def test_one_turn_of_groups_is_cut_off_then_each_is_told_why(groups, room):
+    waits = groups.connect()
+    request = fetch_request("other", 0, max_wait_ms=1_000_000)
+    assert groups.ask(fetch, request, version=12, session=waits) == PARKED
+    assert groups.commit("g", "full", 1) == NONE
+    room.refuses = of_groups
+    with pytest.raises(CutOff):
+        groups.commit("g", "full", 2)
+    for _ in range(3):
+        assert groups.commit("g", "full", 2) == ErrorCode.NOT_COORDINATOR
+        assert groups.committed("g", "full") == 1
+    assert groups.produce("other", "goes on").error_code == NONE
+    assert waits.outbox and not waits.closing
+    room.refuses = lambda path: False
+    assert groups.commit("g", "full", 2) == NONE
+    assert groups.committed("g", "full") == 2
+
+
+def test_a_commit_that_waits_for_a_flush_is_not_answered_by_another_group(tmp_path, room):
+    groups = GroupBench(
+        tmp_path / "durable", offsets_topic_num_partitions=1, headrace_durability="disk"
+    )
+    groups.create("full")
+    groups.find("g", "h")
+    groups.flushes_wait = True
+    part = offset_commit.OffsetCommitRequestPartition(0, 5, -1, "")
+    topics = [offset_commit.OffsetCommitRequestTopic("full", bytes(16), [part])]
+    refused = groups.send(
+        offset_commit, offset_commit.OffsetCommitRequest("g", topics=topics), version=9
+    )
+    room.refuses = of_groups
+    groups.settle()
+    room.refuses = lambda path: False
+    groups.flushes_wait = False
+    assert groups.commit("h", "full", 5) == NONE
+    assert not refused.outbox
+    assert groups.node.dispatch.failed, "its client comes again"
+    assert groups.committed("g", "full") == -1
+
+
+def test_sessions_that_cannot_be_ended_for_want_of_room_are_not_tried_all_the_time(groups, room):
+    reader = Reader(groups, "g", "a", "other")
+    assert reader.beat().error_code == NONE
+    room.refuses = of_groups
+    for _ in range(1_200):  # the coordinators look each time; a session has 45 s
+        groups.advance(100)
+    assert 25 < room.refused < 35, "once, and when the state was loaded anew each second"
+    assert len(describe(groups).members) == 1
+    room.refuses = lambda path: False
+    for _ in range(12):
+        groups.advance(100)
+    assert describe(groups).members == []
+
+
+def test_who_waits_for_others_is_told_when_the_group_must_be_loaded_anew(groups, room):
+    first, _, _ = groups.member("g")
+    waits = groups.member("g")[1]
+    assert groups.heartbeat("g", first, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert waits.line and not waits.outbox
+    room.refuses = of_groups
+    with pytest.raises(CutOff):
+        groups.commit("h", "full", 2)
+    groups.advance(100)
+    assert groups.answer_on(waits, join_group, 9).error_code == ErrorCode.NOT_COORDINATOR
