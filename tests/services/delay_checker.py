@@ -32,7 +32,7 @@ def make_delayed_topic(
 ) -> None:
     at = Connection({"bootstrap.servers": bootstrap})
     Topics(at).create(topic, partitions=partitions, settings=settings)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while topic not in Topics(at).cluster.topics:
         assert time.monotonic() < deadline, f"{topic} does not appear"
         time.sleep(0.05)
@@ -153,7 +153,7 @@ class Ledger:
             self.companion, None, key, partition=partition, headers=[(names.CANCEL, id.encode())]
         )
 
-    def flush(self, within_s: float = 60.0) -> None:
+    def flush(self, within_s: float = 120.0) -> None:
         left = self._producer.flush(within_s)
         assert left == 0, f"{left} records were not acknowledged"
 
@@ -167,7 +167,9 @@ class Watcher(threading.Thread):
         self.arrived: list[Arrived] = []
         self._cluster = bootstrap
         self._stopping = threading.Event()
+        self._reads = threading.Event()
         self.start()
+        assert self._reads.wait(60), f"{topic} cannot be read"  # before anybody is killed
 
     def run(self) -> None:
         consumer = Consumer(
@@ -186,15 +188,19 @@ class Watcher(threading.Thread):
         known = AdminClient({"bootstrap.servers": self._cluster, "log_level": 0})
         partitions = known.list_topics(self.topic, timeout=30).topics[self.topic].partitions
         consumer.assign([TopicPartition(self.topic, number, 0) for number in partitions])
+        self._reads.set()
         while not self._stopping.is_set():
             first = consumer.poll(0.1)
             if first is None:
                 continue
-            seen_ms = time.time_ns() // 1_000_000
-            for message in (first, *consumer.consume(10_000, 0)):
-                if message.error() is None:
-                    self.arrived.append(arrived(message, seen_ms))
+            self._note([first])
+            self._note(consumer.consume(10_000, 0))
         consumer.close()
+
+    def _note(self, messages: list[Message]) -> None:
+        """By a clock that is read when all of them are here: none is seen before it comes."""
+        seen_ms = time.time_ns() // 1_000_000
+        self.arrived += [arrived(each, seen_ms) for each in messages if each.error() is None]
 
     def stop(self) -> list[Arrived]:
         self._stopping.set()
@@ -316,7 +322,7 @@ def read_all(bootstrap: str, topic: str) -> list[Arrived]:
     known = consumer.list_topics(topic, timeout=30).topics[topic]
     unread = set(known.partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in unread])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while unread:
         assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
         message = consumer.poll(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import http.client
 import json
 import shutil
 import signal
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.brokers import free_port
+
+# What asking a service may end in that starts, stops or is busy.
+NO_ANSWER = (OSError, ValueError, http.client.HTTPException)
 
 _started: set[subprocess.Popen[bytes]] = set()
 
@@ -65,7 +69,7 @@ class DelayProcess:
             self.process.wait()
             self._ended()
 
-    def stop(self, within_s: float = 15.0) -> None:
+    def stop(self, within_s: float = 90.0) -> None:
         """SIGTERM, and the clean end that must follow."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -91,15 +95,21 @@ class DelayProcess:
             self.start()
 
     def ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
             return json.load(answer)
 
-    def wait_for_partitions(self, topic: str, count: int, within_s: float = 30.0) -> None:
+    def says(self, words: str) -> bool:
+        """Whether its numbers hold these words; no while it does not answer."""
+        with contextlib.suppress(*NO_ANSWER):
+            return words in str(self.ask("/stats"))
+        return False
+
+    def wait_for_partitions(self, topic: str, count: int, within_s: float = 120.0) -> None:
         """Until so many partitions of a topic deliver here."""
         deadline = time.monotonic() + within_s
         delivering = -1
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(*NO_ANSWER):
                 topics = [each for each in self.ask("/stats")["topics"] if each["topic"] == topic]
                 states = [each["state"] for found in topics for each in found["partitions"]]
                 delivering = states.count("delivering")
@@ -110,11 +120,11 @@ class DelayProcess:
             f"{delivering} partitions deliver, not {count}:\n{self.log_text()[-3000:]}"
         )
 
-    def wait_for_a_share(self, within_s: float = 30.0) -> None:
+    def wait_for_a_share(self, within_s: float = 120.0) -> None:
         """Until something delivers here: of which topic is the group's affair."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(*NO_ANSWER):
                 found = [
                     each for topic in self.ask("/stats")["topics"] for each in topic["partitions"]
                 ]

@@ -23,10 +23,11 @@ from tests.services.delay_checker import (
     make_delayed_topic,
     rejections,
 )
-from tests.services.delay_process import OnAMovedClock
+from tests.services.delay_process import NO_ANSWER, OnAMovedClock
 
 MINUTE_MS = 60_000
-WITHIN_S = 60.0
+WITHIN_S = 120.0
+pytestmark = pytest.mark.timeout(900)
 # Brokers take no record that is an hour ahead of them, unless a topic says so.
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
@@ -52,7 +53,7 @@ def wait_until(true: Callable[[], object], otherwise: str) -> None:
 
 
 def told(service: OnAMovedClock, topic: str, partition: int) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*NO_ANSWER):
         for found in service.ask("/stats")["topics"]:
             for each in found["partitions"]:
                 if (found["topic"], each["partition"]) == (topic, partition):
@@ -131,7 +132,10 @@ def test_the_clock_steps_forward_and_back_by_hours(node: Node, service: OnAMoved
     service.start()
     story.all_is_read_and_alive()
     assert story.values() == in_three_hours[:8], "and still held after a crash"
-    assert "the clock was set back" in told(service, story.topic, 0)["problem"]
+    wait_until(
+        lambda: "the clock was set back" in (told(service, story.topic, 0).get("problem") or ""),
+        "it does not say what it waits for",
+    )
 
     service.move_clock(timedelta(minutes=31))
     story.wait_for(10)
@@ -162,7 +166,7 @@ def test_a_clock_that_the_broker_does_not_believe_delays_and_loses_nothing(
     service.move_clock(timedelta(hours=2))
     ledger.send(b"patience", partition=0, delay_ms=1_000)
     ledger.flush()
-    wait_until(lambda: "clocks" in str(service.ask("/stats")), "it says nothing")
+    wait_until(lambda: service.says("clocks"), "it says nothing")
     assert not watcher.arrived
     service.move_clock(timedelta(0))
     watcher.wait_for(1, WITHIN_S)
