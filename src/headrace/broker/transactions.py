@@ -105,15 +105,31 @@ class TransactionCoordinator(Coordinator):
         self,
         transactional_id: str,
         now: Now,
-        ask: Callable[[int], Any | Parked],
-        *,
+        decide: Callable[..., Decision],
+        *arguments: Any,
         if_unknown: bool = False,
     ) -> Any | Parked:
-        """`ask(producer id)`: one that nobody has, if the request may need it; else NO_ID."""
-        machine = self.machine_of(transactional_id, now)
-        if not machine.wants_producer_id(transactional_id, if_unknown=if_unknown):
-            return ask(NO_ID)
-        fresh = self._broker.producer_ids.next(lambda producer_id: producer_id, now)
+        """The answer, or the code of the refusal: it may come when there is nobody to raise it at.
+
+        `decide` gets behind its arguments a producer id that nobody has, if it may need one, else
+        NO_ID; and the time.
+        """
+
+        def ask(fresh_id: int) -> Any | Parked:
+            try:
+                return self.ask(
+                    transactional_id, now, decide, transactional_id, *arguments, fresh_id, now
+                )
+            except KafkaError as refusal:
+                return refusal.code
+
+        try:
+            machine = self.machine_of(transactional_id, now)
+            if not machine.wants_producer_id(transactional_id, if_unknown=if_unknown):
+                return ask(NO_ID)
+            fresh = self._broker.producer_ids.next(lambda producer_id: producer_id, now)
+        except KafkaError as refusal:
+            return refusal.code
         return chain(self._purgatory, fresh, ask)
 
     def _fresh_id(self) -> int | None:

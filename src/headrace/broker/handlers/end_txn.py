@@ -8,13 +8,11 @@ transactional id.
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import end_txn as messages
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.serving.api import Api, Call, Parked
@@ -26,38 +24,26 @@ FIRST_VERSION_THAT_BUMPS = 5
 
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | Parked:
-    now, version = call.now, call.version
+    version = call.version
     client_version = BUMPS_EPOCH if version >= FIRST_VERSION_THAT_BUMPS else 0
     if not may(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version)
     if not request.transactional_id:
         return refused(ErrorCode.INVALID_REQUEST, version)
 
-    def ask(fresh_id: int) -> Any | Parked:
-        try:
-            return broker.transactions.ask(
-                request.transactional_id,
-                now,
-                TransactionMachine.end,
-                request.transactional_id,
-                Producer(request.producer_id, request.producer_epoch),
-                request.committed,
-                client_version,
-                fresh_id,
-                now,
-            )
-        except KafkaError as refusal:
-            return refusal.code
-
     def answer(found: Producer | ErrorCode) -> EndTxnResponse:
         if isinstance(found, Producer):
             return EndTxnResponse(0, ErrorCode.NONE, found.id, found.epoch)
         return refused(found, version)
 
-    try:
-        found = broker.transactions.ask_with_fresh_id(request.transactional_id, now, ask)
-    except KafkaError as refusal:
-        return refused(refusal.code, version)
+    found = broker.transactions.ask_with_fresh_id(
+        request.transactional_id,
+        call.now,
+        TransactionMachine.end,
+        Producer(request.producer_id, request.producer_epoch),
+        request.committed,
+        client_version,
+    )
     answered: EndTxnResponse | Parked = chain(broker.purgatory, found, answer)
     return answered
 

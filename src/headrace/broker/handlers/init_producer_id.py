@@ -11,8 +11,6 @@ topic. Not done: two-phase commit (v6, KIP-939).
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
 from headrace.protocol.acls import CLUSTER_NAME, Operation
@@ -83,35 +81,23 @@ def without_transactions(broker: Broker, call: Call) -> InitProducerIdResponse |
 def for_transactions(
     broker: Broker, transactional_id: str, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse | Parked:
-    now, version = call.now, call.version
     expected = None
     if request.producer_id >= 0:
         expected = Producer(request.producer_id, request.producer_epoch)
 
-    def ask(fresh_id: int) -> Any | Parked:
-        try:
-            return broker.transactions.ask(
-                transactional_id,
-                now,
-                TransactionMachine.init_producer,
-                transactional_id,
-                request.transaction_timeout_ms,
-                expected,
-                fresh_id,
-                now,
-            )
-        except KafkaError as refusal:
-            return refusal.code
-
     def answer(found: Producer | ErrorCode) -> InitProducerIdResponse:
         if isinstance(found, Producer):
             return InitProducerIdResponse(0, ErrorCode.NONE, found.id, found.epoch)
-        return refused(found, version)
+        return refused(found, call.version)
 
-    try:
-        found = broker.transactions.ask_with_fresh_id(transactional_id, now, ask, if_unknown=True)
-    except KafkaError as refusal:
-        return refused(refusal.code, version)
+    found = broker.transactions.ask_with_fresh_id(
+        transactional_id,
+        call.now,
+        TransactionMachine.init_producer,
+        request.transaction_timeout_ms,
+        expected,
+        if_unknown=True,
+    )
     answered: InitProducerIdResponse | Parked = chain(broker.purgatory, found, answer)
     return answered
 
