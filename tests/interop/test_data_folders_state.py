@@ -1,8 +1,8 @@
-"""A data folder changes hands: what coordinators keep in it (members, places, transactions, groups
-of kinds that Headrace does not serve) and what the controller keeps of users and limits.
+"""A data folder changes hands: what is kept of transactions, of groups of kinds that Headrace does
+not serve, and what the controller keeps of users and limits.
 
-`test_data_folders.py` does the same for records and topics, `test_groups.py` for a consumer that
-reads on, `test_authorization.py` for access control entries. With TARGET=apache all nodes are
+`test_data_folders.py` does the same for records and topics, `test_data_folders_groups.py` for
+groups, `test_authorization.py` for access control entries. With TARGET=apache all nodes are
 Apache Kafka's, to check the tests themselves.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,243 +23,24 @@ from headrace.cli.dump.internal_topics import OTHER_GROUPS
 from headrace.client import Admin
 from headrace.client.transactional_ids import TransactionDescription
 from headrace.protocol import record_batch
-from tests.interop.brokers import TARGET, Node, make_node
+from tests.interop.brokers import Node
 from tests.interop.ecosystem import EcosystemSession, properties
 from tests.interop.java_session import JavaSession
-from tests.interop.test_compaction import QUICK, wait_until_clean
-from tests.interop.test_groups import PARTITIONS, filled, members, poll_until
+from tests.interop.rows import (
+    WITHIN_S,
+    Row,
+    and_back,
+    both_ways,
+    commit,
+    found_places,
+    until,
+)
+from tests.interop.test_groups import members, poll_until
 from tests.interop.test_quotas import configs
 from tests.interop.test_transactions import producer_of, read, transaction
 from tests.interop.topics import create_topic
 
-pytestmark = pytest.mark.timeout(400)
 TOOLS = "org.apache.kafka.tools"
-WITHIN_S = 60.0
-both_ways = pytest.mark.parametrize(
-    "row", [("headrace", "apache"), ("apache", "headrace")], ids="-".join
-)
-and_back = pytest.mark.parametrize(
-    "row", [("headrace", "apache", "headrace"), ("apache", "headrace", "apache")], ids="-".join
-)
-
-
-class Row:
-    """Nodes that run one after the other on one folder, at one address."""
-
-    def __init__(
-        self, kinds: tuple[str, ...], folder: Path, settings: dict[str, str] | None = None
-    ) -> None:
-        self._nodes = [
-            make_node(kind if TARGET == "headrace" else TARGET, folder / str(step), settings)
-            for step, kind in enumerate(kinds)
-        ]
-        self._at = 0
-        self._nodes[0].start()
-
-    @property
-    def node(self) -> Node:
-        return self._nodes[self._at]
-
-    def hand_on(self) -> Node:
-        before = self.node
-        before.stop()
-        self._at += 1
-        self.node.take_over(before)
-        self.node.start()
-        return self.node
-
-    def __enter__(self) -> Row:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.node.kill()
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    """Apache Kafka answers requests before its coordinators have read their logs."""
-    deadline = time.monotonic() + WITHIN_S
-    while True:
-        with contextlib.suppress(confluent_kafka.KafkaException):
-            if true():
-                return
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
-def found_places(consumer: Any, wanted: list[TopicPartition]) -> list[TopicPartition]:
-    found: list[TopicPartition] = []
-    until(lambda: found.extend(consumer.committed(wanted, timeout=10)) or found, "no places")
-    return found
-
-
-# ---- groups
-
-
-def described(node: Node, *groups: str) -> dict[str, Any]:
-    """State, type, assignor, and of each member all but when it came."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    found = {}
-    for name, future in admin.describe_consumer_groups(list(groups)).items():
-        group = future.result(30)
-        about = {
-            member.member_id: (
-                member.client_id,
-                member.host,
-                member.group_instance_id,
-                sorted((p.topic, p.partition) for p in member.assignment.topic_partitions),
-            )
-            for member in group.members
-        }
-        found[name] = group.state, group.type, group.partition_assignor, about
-    return found
-
-
-def places(node: Node, group: str, topic: str) -> list[tuple[int, str | None]]:
-    """Committed offsets with their notes."""
-    wanted = [TopicPartition(topic, index) for index in range(PARTITIONS)]
-    with members(node, group, 1) as [asking]:
-        return [(place.offset, place.metadata) for place in found_places(asking, wanted)]
-
-
-def commit_with_notes(consumer: Any, topic: str, offsets: list[int]) -> None:
-    commit(
-        consumer,
-        [
-            TopicPartition(topic, index, offset, metadata=f"note {index}")
-            for index, offset in enumerate(offsets)
-        ],
-    )
-
-
-def commit(consumer: Any, offsets: list[TopicPartition]) -> None:
-    until(lambda: consumer.commit(offsets=offsets, asynchronous=False), "no commit")
-
-
-@and_back
-def test_members_and_places_of_every_kind_of_group_are_found_as_they_were(
-    row: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Nobody has to join again: ids, assignments and instances are what they were."""
-    with Row(row, tmp_path) as nodes, contextlib.ExitStack() as stack:
-        topic = filled(nodes.node, "handed-on")
-        patient: dict[str, Any] = {"session_timeout_ms": 45_000}
-
-        def joined(group: str, count: int, subscription: str, **settings: Any) -> list[Any]:
-            """Members with names, if `group_instance_id` begins one, that share the partitions."""
-            named = settings.pop("group_instance_id", None)
-            found = []
-            for number in range(count):
-                own = {"group_instance_id": f"{named}-{number}"} if named else {}
-                all_of_it = patient | settings | own | {"client_id": f"{group}-{number}"}
-                [one] = stack.enter_context(members(nodes.node, group, 1, **all_of_it))
-                one.subscribe([subscription])
-                found.append(one)
-            share = PARTITIONS // count
-            poll_until(found, lambda _: {len(c.assignment()) for c in found} == {share})
-            return found
-
-        joined("static", 2, topic, group_instance_id="till")
-        [classic] = joined("classic", 1, topic, partition_assignment_strategy="cooperative-sticky")
-        joined("newer", 2, "^handed-on-.*", group_protocol="consumer")
-        joined("newer-static", 2, topic, group_protocol="consumer", group_instance_id="desk")
-        commit_with_notes(classic, topic, [5, 6, 7, 8])
-        with members(nodes.node, "simple", 1) as [alone]:
-            commit_with_notes(alone, topic, [1, 2, 3, 4])
-        with members(nodes.node, "left", 1) as [left]:
-            left.subscribe([topic])
-            poll_until([left], lambda read: bool(read[0]))
-            left.commit(asynchronous=False)
-        groups = ("static", "classic", "newer", "newer-static", "simple", "left")
-        before = described(nodes.node, *groups)
-        assert [len(before[name][3]) for name in groups] == [2, 1, 2, 2, 0, 0]
-        kept = {name: places(nodes.node, name, topic) for name in ("classic", "simple", "left")}
-        assert kept["classic"][3] == (8, "note 3")
-        for _ in row[1:]:
-            node = nodes.hand_on()
-            # Groups of the newer protocol are shared out once more, to the same end.
-            with contextlib.suppress(AssertionError):
-                until(lambda: described(nodes.node, *groups) == before, "they are not as before")
-            assert described(node, *groups) == before
-            assert {name: places(node, name, topic) for name in kept} == kept
-        stack.close()
-
-
-@both_ways
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_static_member_comes_back_to_the_other_broker(
-    row: tuple[str, ...], protocol: str, tmp_path: Path
-) -> None:
-    """It has its partitions again, and the other member keeps its own and its id."""
-    with Row(row, tmp_path) as nodes, contextlib.ExitStack() as stack:
-        topic = filled(nodes.node, "comes-back")
-        settings = {"session_timeout_ms": 45_000, "group_protocol": protocol}
-
-        def member(name: str) -> Any:
-            own = settings | {"group_instance_id": name}
-            [one] = stack.enter_context(members(nodes.node, "till", 1, **own))
-            one.subscribe([topic])
-            return one
-
-        def by_name(node: Node) -> dict[str, tuple[str, Any]]:
-            [(_, _, _, found)] = described(node, "till").values()
-            return {about[2]: (member_id, about[3]) for member_id, about in found.items()}
-
-        both = [member("a"), member("b")]
-        poll_until(both, lambda _: [len(c.assignment()) for c in both] == [2, 2])
-        before = by_name(nodes.node)
-        both[0].close()  # as in a restart: a static member does not leave
-        node = nodes.hand_on()
-        again = member("a")
-        poll_until([again, both[1]], lambda _: len(again.assignment()) == 2)
-        after = by_name(node)
-        assert after["b"] == before["b"]
-        assert after["a"][1] == before["a"][1]
-        stack.close()
-
-
-@both_ways
-def test_a_compacted_log_of_places_is_read_by_the_other_broker(
-    row: tuple[str, ...], tmp_path: Path
-) -> None:
-    internal = "__consumer_offsets"
-    settings = QUICK | {
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.segment.bytes": str(1 << 20),
-    }
-    partitions, rounds = 50, 350
-    with Row(row, tmp_path, settings) as nodes:
-        node = nodes.node
-        topic = create_topic(node.bootstrap, "compacted-places", partitions=partitions)
-        transaction(producer_of(node, "in-between"), topic, ["x", "y"], commit=True)
-        groups = ["often", "forgotten", "once"]
-        with contextlib.ExitStack() as stack:
-            often, forgotten, once = [
-                stack.enter_context(members(node, group, 1))[0] for group in groups
-            ]
-            everywhere = [
-                TopicPartition(topic, index, 3, metadata="once") for index in range(partitions)
-            ]
-            commit(once, everywhere)
-            commit(forgotten, everywhere)
-            for number in range(rounds):
-                wanted = [TopicPartition(topic, p, number + p) for p in range(partitions)]
-                often.commit(offsets=wanted, asynchronous=False)
-                if number == rounds // 2:
-                    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-                    admin.delete_consumer_groups(["forgotten"])["forgotten"].result(30)
-        wait_until_clean(node, internal, 10_000)
-        node = nodes.hand_on()
-        size = sum(path.stat().st_size for path in node.data.glob(f"{internal}-0/*.log"))
-        assert size < 1 << 20, "two thirds of what was written are gone"
-        with contextlib.ExitStack() as stack:
-            asking = [stack.enter_context(members(node, group, 1))[0] for group in groups]
-            found = [[place.offset for place in found_places(one, everywhere)] for one in asking]
-        invalid = confluent_kafka.OFFSET_INVALID
-        assert found == [
-            [rounds - 1 + index for index in range(partitions)],
-            [invalid] * partitions,
-            [3] * partitions,
-        ]
 
 
 # ---- transactions
@@ -280,7 +60,7 @@ def test_open_transactions_end_at_the_other_broker(
     its time-out; identities and epochs go on.
     """
     quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    patient = {"message.timeout.ms": 60_000, "transaction.timeout.ms": 60_000}
+    patient = {"message.timeout.ms": 300_000, "transaction.timeout.ms": 300_000}
     with Row(row, tmp_path, quick) as nodes, contextlib.ExitStack() as stack:
         node = nodes.node
         topic = create_topic(node.bootstrap, "open", partitions=2)
@@ -305,21 +85,23 @@ def test_open_transactions_end_at_the_other_broker(
         late.begin_transaction()
         late.produce(topic, b"late", partition=0)
         assert late.flush(30) == 0
+        ended = ("done", "java")  # but their markers come after the answer
+        until(lambda: all(state_of(nodes.node, n).state[:8] == "Complete" for n in ended), "no end")
         before = {name: state_of(node, name) for name in ("done", "copier", "java")}
         assert before["copier"].state == "Ongoing"
 
         node = nodes.hand_on()
-        assert {name: state_of(node, name) for name in before} == before
+        until(lambda: {n: state_of(nodes.node, n) for n in before} == before, "not as before")
         assert found_places(reader, place)[0].offset == 1
         with pytest.raises(confluent_kafka.KafkaException):  # it waits for the copier
             careful.committed(place, 1.5)
         until(lambda: state_of(node, "late").state == "CompleteAbort", "it is not aborted by time")
         with pytest.raises(confluent_kafka.KafkaException):
             late.commit_transaction(30)
-        copier.commit_transaction(30)
+        copier.commit_transaction(WITHIN_S)
         [now] = found_places(careful, place)
         assert (now.offset, now.metadata) == (2, "by the copier")
-        assert set(read(node, topic)) >= {"done", "copied"}
+        until(lambda: {"done", "copied"} <= set(read(nodes.node, topic)), "they are not seen")
         assert not {"aborted", "late"} & set(read(node, topic))
 
         transaction(producer_of(node, "done"), topic, ["goes on"], commit=True)
@@ -329,7 +111,7 @@ def test_open_transactions_end_at_the_other_broker(
             assert state.producer_id == before[name].producer_id
         assert after["done"].producer_epoch == before["done"].producer_epoch + 1
         assert after["java"].producer_epoch > before["java"].producer_epoch + 1  # KIP-890
-        assert "goes on" in read(node, topic)
+        until(lambda: "goes on" in read(nodes.node, topic), "it is not seen")
         stack.close()
 
 
@@ -381,6 +163,7 @@ def test_share_and_streams_groups_wait_for_apache_to_come_back(
         run_a_streams_application(streams, node, tmp_path)
         listed = [one for one in groups_of(streams, node) if one[1] in ("Share", "Streams")]
         assert len(listed) == 2
+        node.stop()  # and writes no more
         before = foreign_records(node.data)
         assert len(before) > 5
 
@@ -396,8 +179,9 @@ def test_share_and_streams_groups_wait_for_apache_to_come_back(
                 intruder.subscribe([topic])
                 until(lambda one=intruder: is_refused(one), "the name of a share group is free")  # type: ignore[misc]
 
-        node = nodes.hand_on()
+        node.stop()
         assert foreign_records(node.data) == before
+        node = nodes.hand_on()
         until(lambda: set(groups_of(streams, nodes.node)) >= set(listed), "groups are missing")
         assert shared(streams, node, topic, 17) == list(range(8, 25))
 
@@ -416,7 +200,9 @@ def put(node: Node, topic: str, numbers: range) -> None:
 
 def share_from_the_start(java: JavaSession, node: Node) -> None:
     who = ("--entity-type", "groups", "--entity-name", "sharing")
-    configs(java, node, *who, "--alter", "--add-config", "share.auto.offset.reset=earliest")
+    wish = "share.auto.offset.reset=earliest"
+    configs(java, node, *who, "--alter", "--add-config", wish)
+    until(lambda: wish in configs(java, node, *who, "--describe"), "it is not known")
 
 
 def shared(java: JavaSession, node: Node, topic: str, count: int) -> list[int]:
@@ -424,7 +210,7 @@ def shared(java: JavaSession, node: Node, topic: str, count: int) -> list[int]:
     printed = java.run(
         f"{TOOLS}.consumer.ConsoleShareConsumer",
         *("--bootstrap-server", node.bootstrap, "--topic", topic, "--group", "sharing"),
-        *("--max-messages", str(count), "--timeout-ms", "30000"),
+        *("--max-messages", str(count), "--timeout-ms", "120000"),
     )
     return sorted(int(line) for line in printed.split())
 
@@ -440,7 +226,7 @@ def run_a_streams_application(java: JavaSession, node: Node, folder: Path) -> No
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     names = ("brokerCompatibilitySourceTopic", "brokerCompatibilitySinkTopic")
     for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        created.result(20)
+        created.result(60)
     settings = {
         "bootstrap.servers": node.bootstrap,
         "state.dir": str(folder),
@@ -460,13 +246,13 @@ def test_users_quotas_and_settings_of_groups_are_handed_on(
 ) -> None:
     """Each node shows what the ones before were told, and is told something itself."""
 
+    def shown(node: Node, *whose: str) -> list[str]:
+        return configs(java, node, "--entity-type", *whose, "--describe").splitlines()
+
     def everything(node: Node) -> list[str]:
-        told = []
+        told = shown(node, "brokers", "--entity-default")
         for kind in ("users", "clients", "ips", "groups"):
-            told += configs(java, node, "--entity-type", kind, "--describe").splitlines()
-        told += configs(
-            java, node, "--entity-type", "brokers", "--entity-default", "--describe"
-        ).splitlines()
+            told += shown(node, kind)
         # Apache Kafka tells the two kinds of passwords in any order.
         return sorted(" ".join(sorted(line.replace(",", " ").split())) for line in told)
 
@@ -486,7 +272,9 @@ def test_users_quotas_and_settings_of_groups_are_handed_on(
             ):
                 who = ("--entity-type", kind, "--entity-name", name)
                 configs(java, node, *who, "--alter", "--add-config", given)
-            everybody = ("--entity-type", "brokers", "--entity-default")
-            configs(java, node, *everybody, "--alter", "--add-config", f"message.max.bytes={step}9")
+            whose, wish = ("brokers", "--entity-default"), f"message.max.bytes={step}9"
+            configs(java, node, "--entity-type", *whose, "--alter", "--add-config", wish)
+            # What was told last is known: then so is all before it.
+            until(lambda: wish in " ".join(shown(node, *whose)), "it is not known")  # noqa: B023
             before = everything(node)
             assert len([line for line in before if f"-{step}" in line]) >= 4, before
