@@ -41,6 +41,7 @@ from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import zigzag
+from headrace.protocol.record_batch import Fields
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = 900_000
 # What a batch of the log may grow to when it is decompressed: 100 times Kafka's default.
 LARGEST_BATCH_BYTES = 100 << 20
+IN_TRANSACTION = record_batch.CONTROL | record_batch.TRANSACTIONAL
 # Beyond the end of any log: what the machine has seen is not what the log has.
 UNKNOWN = 1 << 62
 
@@ -199,46 +201,55 @@ class Shard:
         not compacted yet. Around transactions the order of all changes is kept.
         """
         latest: dict[bytes, bytes | None] = {}
-        machine = self.machine
-        for batch in self._batches(offset):
-            header = record_batch.read_header(batch)
-            if latest and (header.is_control or header.is_transactional):
+        for stretch, at, fields in self._batches(offset):
+            attributes, producer_id = fields[5], fields[9]
+            if attributes & IN_TRANSACTION:
                 self._replay_latest(latest)
                 latest = {}
-            if header.is_control:
-                self._replay_marker(batch, header.producer_id)
+            if attributes & record_batch.CONTROL:
+                self._replay_marker(memoryview(stretch)[at:], producer_id)
                 continue
-            for found in self._records_of(batch):
-                if found.key is None:
-                    continue
-                if header.is_transactional:
-                    record = self._decode(found.key, found.value)
-                    if record is not None:
-                        machine.replay_pending(header.producer_id, record)
-                else:
-                    latest.pop(found.key, None)  # so that it stands where it was last said
-                    latest[found.key] = found.value
+            records = self._records_of(stretch, at, fields)
+            if attributes & record_batch.TRANSACTIONAL:
+                self._replay_pending(producer_id, records)
+                continue
+            for key, value in records:
+                if key is not None:
+                    latest.pop(key, None)  # so that it stands where it was last said
+                    latest[key] = value
         self._replay_latest(latest)
         self.applied_to = self.journal.end_offset
 
-    def _batches(self, offset: int) -> Iterator[memoryview]:
+    def _batches(self, offset: int) -> Iterator[tuple[bytes, int, Fields]]:
+        """What was read together, where a batch lies in it, and its header."""
         while offset < self.journal.end_offset:
-            view = memoryview(self.journal.read(offset))
+            stretch = self.journal.read(offset)
             before = offset
-            for position, header in record_batch.headers_in(view):
-                if header.last_offset >= offset:
-                    yield view[position : position + header.size]
-                    offset = header.last_offset + 1
+            for at, fields in record_batch.fields_in(stretch):
+                last_offset = fields[0] + fields[6]
+                if last_offset >= offset:
+                    yield stretch, at, fields
+                    offset = last_offset + 1
             if offset == before:
                 return
 
-    def _records_of(self, batch: memoryview) -> list[record_batch.Record]:
+    def _records_of(
+        self, stretch: bytes, at: int, fields: Fields
+    ) -> list[tuple[bytes | None, bytes | None]]:
         """None of a batch that cannot be read: whoever may write here may have written it."""
         try:
-            return list(record_batch.walk(batch, LARGEST_BATCH_BYTES))
+            return record_batch.keys_and_values(stretch, at, fields, LARGEST_BATCH_BYTES)
         except MalformedMessage as malformed:
             log.error("a batch in the log of a coordinator cannot be read: %s", malformed)
             return []
+
+    def _replay_pending(
+        self, producer_id: int, records: list[tuple[bytes | None, bytes | None]]
+    ) -> None:
+        for key, value in records:
+            record = None if key is None else self._decode(key, value)
+            if record is not None:
+                self.machine.replay_pending(producer_id, record)
 
     def _replay_latest(self, latest: dict[bytes, bytes | None]) -> None:
         replay = self.machine.replay

@@ -58,6 +58,8 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
+Fields = tuple[int, ...]  # of a header, as they lie in HEADER
+
 
 class BatchHeader:
     """The fixed part of a batch."""
@@ -365,6 +367,78 @@ def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
     if stop > end:
         raise MalformedMessage(f"record: {length} bytes do not fit")
     return data[pos:stop], stop
+
+
+def fields_in(batches: bytes) -> Iterator[tuple[int, Fields]]:
+    """Position and header of each whole batch, as `headers_in`, for who reads a million of them:
+    the fields as they lie in `HEADER`, in a third of the time."""
+    unpack = HEADER.unpack_from
+    pos, size = 0, len(batches)
+    while size - pos >= HEADER_SIZE:
+        fields = unpack(batches, pos)
+        if fields[3] != MAGIC or fields[1] < SMALLEST_LENGTH:
+            read_header(batches, pos)  # says what is wrong
+        end = pos + fields[1] + LENGTH_OVERHEAD
+        if end > size:
+            return
+        yield pos, fields
+        pos = end
+
+
+def keys_and_values(
+    batches: bytes, at: int, fields: Fields, max_bytes: int
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Of every record of the batch at this position; MalformedMessage if they do not lie within it.
+
+    What else is in a record is stepped over, varints in place: a third of the time of `walk`, for
+    coordinators, which read all of their logs when they start.
+    """
+    data, pos, end = batches, at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
+    if codec := fields[5] & COMPRESSION_MASK:
+        data = bytes(codecs.decompress(codec, memoryview(batches)[pos:end], max_bytes))
+        pos, end = 0, len(data)
+    found = []
+    try:
+        for _ in range(fields[12]):
+            first, second = data[pos], data[pos + 1]
+            if first < 128:
+                length, at = first >> 1 ^ -(first & 1), pos + 1
+            elif second < 128:
+                length, at = ((first & 0x7E) >> 1 | second << 6) ^ -(first & 1), pos + 2
+            else:
+                length, at = read_zigzag(data, pos)
+            pos = at + length
+            if length < SMALLEST_RECORD - 1 or pos > end:
+                raise MalformedMessage(f"record: a length of {length} does not fit the batch")
+            at += 1  # attributes
+            while data[at] > 127:  # timestamp delta
+                at += 1
+            at += 1
+            while data[at] > 127:  # offset delta
+                at += 1
+            key, at = _bytes_at(data, at + 1)
+            value, at = _bytes_at(data, at)
+            if at >= pos:
+                raise MalformedMessage("record: its key and value do not fit")
+            found.append((key, value))
+    except BROKEN as error:
+        raise MalformedMessage(f"record at byte {pos}: {error}") from error
+    if pos != end:
+        raise MalformedMessage(f"batch: {end - pos} bytes behind the last record")
+    return found
+
+
+def _bytes_at(data: bytes, pos: int) -> tuple[bytes | None, int]:
+    """The caller looks whether they lie where they may."""
+    length = data[pos]
+    if length < 128:
+        length = length >> 1 ^ -(length & 1)
+        pos += 1
+    else:
+        length, pos = read_zigzag(data, pos)
+    if length < 0:
+        return None, pos
+    return data[pos : pos + length], pos + length
 
 
 def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:

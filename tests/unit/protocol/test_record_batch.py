@@ -22,7 +22,9 @@ from headrace.protocol.record_batch import (
     build,
     crc_is_right,
     every_record_has_key,
+    fields_in,
     headers_in,
+    keys_and_values,
     read_header,
     walk,
 )
@@ -128,6 +130,15 @@ def test_any_records_round_trip(records: list[Record], codec: int) -> None:
     batch = build(records, compression=codec)
     assert plain(walk(batch, LIMIT)) == plain(records)
     assert every_record_has_key(batch, LIMIT) == all(r.key is not None for r in records)
+    assert pairs_of(batch * 2) == [(r.key, r.value) for r in records] * 2
+
+
+def pairs_of(batches: bytes) -> list[tuple[bytes | None, bytes | None]]:
+    return [
+        pair
+        for at, fields in fields_in(batches)
+        for pair in keys_and_values(batches, at, fields, LIMIT)
+    ]
 
 
 def test_offsets_with_holes_are_kept() -> None:
@@ -213,6 +224,8 @@ def test_more_or_fewer_records_than_announced_are_refused(count: int) -> None:
     batch[record_batch.COUNT_AT : HEADER_SIZE] = count.to_bytes(4, "big", signed=True)
     with pytest.raises(MalformedMessage):
         list(walk(batch, LIMIT))
+    with pytest.raises(MalformedMessage):
+        pairs_of(bytes(batch))
 
 
 @EACH_CODEC
@@ -223,11 +236,24 @@ def test_damaged_records_are_malformed_and_nothing_else(codec: int) -> None:
         bad = bytearray(good)
         at = random.randrange(HEADER_SIZE, len(bad))
         bad[at : at + random.choice((1, 1, 4))] = random.choice((b"\xff" * 4, random.randbytes(1)))
-        for read in (lambda b: list(walk(b, LIMIT)), lambda b: every_record_has_key(b, LIMIT)):
+        for read in (
+            lambda b: list(walk(b, LIMIT)),
+            lambda b: every_record_has_key(b, LIMIT),
+            lambda b: pairs_of(b + good),
+        ):
             try:
                 read(bytes(bad[: len(good)]))
             except MalformedMessage:
                 continue
+
+
+def test_headers_that_cannot_be_are_refused_and_a_last_batch_cut_off_is_left_out() -> None:
+    batch = build(some_records(2))
+    assert [at for at, _ in fields_in(batch * 2 + batch[:-1])] == [0, len(batch)]
+    for at, wrong in ((record_batch.MAGIC_AT, b"\x01"), (record_batch.LENGTH_AT, bytes(4))):
+        bad = batch[:at] + wrong + batch[at + len(wrong) :]
+        with pytest.raises(MalformedMessage):
+            list(fields_in(batch + bad))
 
 
 def test_keys_are_looked_for_in_compressed_batches_too() -> None:
