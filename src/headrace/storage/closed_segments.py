@@ -31,9 +31,12 @@ READ_CHUNK = 1 << 20
 # Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.
 BESIDE_OF_CLEANER = ".cleaner.tmp"
 Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
-# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
-# timestamp, producer id, producer epoch, base sequence, count: as `HEADER` unpacks them
+# A header as `HEADER` unpacks it, and what stands where in it. No object: each batch has one.
 Fields = tuple[int, ...]
+(
+    BASE, LENGTH, _, FORMAT, CRC, ATTRIBUTES, LAST_DELTA, BASE_TIME, _,
+    PRODUCER_ID, PRODUCER_EPOCH, _, COUNT,
+) = range(13)  # fmt: skip
 Batch = tuple[bytes, int, Fields]
 
 
@@ -89,7 +92,7 @@ class ClosedSegments:
             return int(known[1])
         end = start
         for _, _, fields in self._between(segment, start, stop, max(chunk_size, HEADER_SIZE)):
-            end += fields[1] + LENGTH_OVERHEAD
+            end += fields[LENGTH] + LENGTH_OVERHEAD
             if end - start >= chunk_size:
                 break
         return end
@@ -106,10 +109,10 @@ class ClosedSegments:
                 if len(chunk) < HEADER_SIZE:
                     raise MalformedMessage(f"{segment.path}: no batch at {position}")
             fields = HEADER.unpack_from(chunk, at)
-            size = fields[1] + LENGTH_OVERHEAD
+            size = fields[LENGTH] + LENGTH_OVERHEAD
             if at + size > len(chunk) and position + size <= segment.size:
                 chunk, start, at = self._read(file, position, max(chunk_size, size)), position, 0
-            if fields[3] != MAGIC or size < HEADER_SIZE or at + size > len(chunk):
+            if fields[FORMAT] != MAGIC or size < HEADER_SIZE or at + size > len(chunk):
                 raise MalformedMessage(f"{segment.path}: no batch at {position}")
             yield chunk, at, fields
             position += size
@@ -121,15 +124,15 @@ class ClosedSegments:
 
 
 def whole(chunk: bytes, at: int, fields: Fields) -> bytes:
-    return chunk[at : at + fields[1] + LENGTH_OVERHEAD]
+    return chunk[at : at + fields[LENGTH] + LENGTH_OVERHEAD]
 
 
 def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
     """The records' bytes, uncompressed: where they lie, from where to where."""
-    begin, end = at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
-    if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[4]:
-        raise MalformedMessage(f"the batch of offset {fields[0]} is damaged")
-    codec = fields[5] & COMPRESSION_MASK
+    begin, end = at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
+    if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[CRC]:
+        raise MalformedMessage(f"the batch of offset {fields[BASE]} is damaged")
+    codec = fields[ATTRIBUTES] & COMPRESSION_MASK
     if not codec:
         return chunk, begin, end
     data = compression.decompress(codec, memoryview(chunk)[begin:end], MAX_DECOMPRESSED)
@@ -137,4 +140,4 @@ def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
 
 
 def has_gaps(fields: Fields) -> bool:
-    return fields[6] + 1 != fields[12]
+    return fields[LAST_DELTA] + 1 != fields[COUNT]

@@ -30,6 +30,13 @@ from headrace.protocol.record_batch import (
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.closed_segments import (
+    ATTRIBUTES,
+    BASE,
+    BASE_TIME,
+    COUNT,
+    LAST_DELTA,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
     READ_CHUNK,
     ClosedSegments,
     Fields,
@@ -176,14 +183,14 @@ class Compaction:
             for source in group:
                 segment = self._segments.load(source.base_offset)
                 for chunk, at, fields in self._segments.batches(segment):
-                    if fields[5] & (CONTROL | TRANSACTIONAL):
+                    if fields[ATTRIBUTES] & (CONTROL | TRANSACTIONAL):
                         batch = self._left_of_transaction(chunk, at, fields, transactions, output)
                     else:
                         batch = self._left_of_records(chunk, at, fields)
                     if batch is None and self._must_stay(fields):
                         batch = emptied(fields)
                     if batch is not None:
-                        output.add(fields[0] + fields[6], batch)
+                        output.add(fields[BASE] + fields[LAST_DELTA], batch)
             output.finish()
         finally:
             output.let_go()
@@ -199,8 +206,8 @@ class Compaction:
         output: Output,
     ) -> bytes | None:
         """What is left of a transactional batch or a marker; None if it may go altogether."""
-        producer_id, last_offset = fields[9], fields[0] + fields[6]
-        if fields[5] & CONTROL:
+        producer_id, last_offset = fields[PRODUCER_ID], fields[BASE] + fields[LAST_DELTA]
+        if fields[ATTRIBUTES] & CONTROL:
             kind = kind_of_marker(chunk, at, fields)
             ends_nothing, entry = transactions.saw_marker(producer_id, last_offset, kind)
             if entry is not None:
@@ -217,16 +224,16 @@ class Compaction:
         horizon = horizon_of(fields)
         if not ends_nothing or (horizon is not None and horizon > self._job.wall_ms):
             return whole(chunk, at, fields)
-        if horizon is not None or not fields[12]:
+        if horizon is not None or not fields[COUNT]:
             return None
         data, pos, end = payload(chunk, at, fields)
-        return rebuilt(fields, data, [(pos, end)], fields[12], new_horizon=self._new_horizon())
+        return rebuilt(fields, data, [(pos, end)], fields[COUNT], new_horizon=self._new_horizon())
 
     def _left_of_records(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
-        keys, base, count = self._keys, fields[0], fields[12]
+        keys, base, count = self._keys, fields[BASE], fields[COUNT]
         if base > keys.latest_offset:
             return whole(chunk, at, fields)
-        is_clean = base + fields[6] < self._job.first_dirty
+        is_clean = base + fields[LAST_DELTA] < self._job.first_dirty
         if is_clean or has_gaps(fields) or base in keys.with_tombstones:
             return self._left_of_walked(chunk, at, fields, is_clean=is_clean)
         staying = keys.staying(base, count)
@@ -244,22 +251,22 @@ class Compaction:
     ) -> bytes | None:
         """Its records must be looked at: what the first pass knows of them is not enough."""
         data, pos, end = payload(chunk, at, fields)
-        names, tombstones = keys_of_batch(data, pos, end, fields[12])
+        names, tombstones = keys_of_batch(data, pos, end, fields[COUNT])
         horizon, new_horizon = horizon_of(fields), None
         if is_clean:
             staying = self._keys.not_seen(names)
         else:
-            flags = self._keys.staying(fields[0], fields[6] + 1)
-            deltas = offset_deltas(data, pos, fields[12], fields[6])
+            flags = self._keys.staying(fields[BASE], fields[LAST_DELTA] + 1)
+            deltas = offset_deltas(data, pos, fields[COUNT], fields[LAST_DELTA])
             staying = bytes([flags[delta] for delta in deltas])
         if tombstones:
-            values = values_of_batch(data, pos, fields[12])
+            values = values_of_batch(data, pos, fields[COUNT])
             if horizon is not None and horizon <= self._job.wall_ms:
                 staying = bytes(map(and_, staying, values))
             elif horizon is None and any(map(gt, staying, values)):
                 new_horizon = self._new_horizon()
         kept = staying.count(1)
-        if kept == fields[12] and kept and new_horizon is None:
+        if kept == fields[COUNT] and kept and new_horizon is None:
             return whole(chunk, at, fields)
         if not kept:
             return None
@@ -272,16 +279,17 @@ class Compaction:
     def _must_stay(self, fields: Fields) -> bool:
         """An emptied batch tells where the log has got to; or the sequence of a producer, or the
         epoch of its marker, which must be found again after a restart."""
-        last_offset = fields[0] + fields[6]
+        last_offset = fields[BASE] + fields[LAST_DELTA]
         if last_offset + 1 == self._job.first_uncleanable:
             return True
-        producer_id = fields[9]
+        producer_id = fields[PRODUCER_ID]
         if producer_id < 0:
             return False
         known = self._last_offsets.get(producer_id)
         if known is None or known >= 0:
             return known == last_offset
-        return bool(fields[5] & CONTROL) and self._epochs[producer_id] == fields[10]
+        is_marker = bool(fields[ATTRIBUTES] & CONTROL)
+        return is_marker and self._epochs[producer_id] == fields[PRODUCER_EPOCH]
 
 
 class Output:
@@ -352,7 +360,7 @@ def add_suffix(segment: Segment, suffix: str) -> None:
 
 def horizon_of(fields: Fields) -> int | None:
     """From when on the tombstones of a batch may go, or its marker."""
-    return fields[7] if fields[5] & DELETE_HORIZON else None
+    return fields[BASE_TIME] if fields[ATTRIBUTES] & DELETE_HORIZON else None
 
 
 def kind_of_marker(chunk: bytes, at: int, fields: Fields) -> int | None:

@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from headrace.protocol.record_batch import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
 from headrace.storage.closed_segments import (
+    ATTRIBUTES,
+    BASE,
     BESIDE_OF_CLEANER,
+    COUNT,
+    LAST_DELTA,
+    LENGTH,
+    PRODUCER_ID,
     READ_CHUNK,
     Batch,
     ClosedSegments,
@@ -107,9 +113,9 @@ class FirstPass:
                     return noted
                 last = batches[-1][2]
                 if keys.latest_offset < self._first_dirty:
-                    keys.latest_offset = last[0] + last[6]
+                    keys.latest_offset = last[BASE] + last[LAST_DELTA]
                 self._note(batches, keys)
-                noted += sum(fields[1] + LENGTH_OVERHEAD for _, _, fields in batches)
+                noted += sum(fields[LENGTH] + LENGTH_OVERHEAD for _, _, fields in batches)
         return None
 
     def _note(self, batches: list[Batch], keys: LastOfKeys) -> None:
@@ -118,12 +124,12 @@ class FirstPass:
         for chunk, at, fields in batches:
             if self._is_marker_or_aborted(fields):
                 continue
-            base, count = fields[0], fields[12]
+            base, count = fields[BASE], fields[COUNT]
             data, start, end = payload(chunk, at, fields)
             found, tombstones = keys_of_batch(data, start, end, count)
             names += found
             if has_gaps(fields):
-                deltas = offset_deltas(data, start, count, fields[6])
+                deltas = offset_deltas(data, start, count, fields[LAST_DELTA])
                 offsets.append([base + delta for delta in deltas])
             else:
                 offsets.append(range(base, base + count))
@@ -132,12 +138,13 @@ class FirstPass:
         keys.note(names, chain.from_iterable(offsets))
 
     def _is_marker_or_aborted(self, fields: Fields) -> bool:
-        attributes = fields[5]
+        attributes = fields[ATTRIBUTES]
         if attributes & CONTROL:
             return True
         if not attributes & TRANSACTIONAL:
             return False
-        return self._aborted.cover(fields[9], fields[0], fields[0] + fields[6])
+        base = fields[BASE]
+        return self._aborted.cover(fields[PRODUCER_ID], base, base + fields[LAST_DELTA])
 
 
 def shortened(stretch: list[Piece], limit: int) -> Iterator[Piece]:
