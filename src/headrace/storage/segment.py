@@ -242,10 +242,6 @@ class Segment:
     def note_fullness(self) -> None:
         self.index_is_full = self.index.is_full() or self.time_index.is_full()
 
-    def write_indexes(self) -> None:
-        self.index.write()
-        self.time_index.write()
-
     def grow_indexes(self, settings: LogSettings) -> None:
         """This segment takes appends (again): its indexes need room."""
         self.load_indexes()
