@@ -168,7 +168,7 @@ def librdkafka_settings(node: SecuredNode, shown: Credentials) -> dict[str, Any]
 
 
 # A connection can also just be lost on a busy machine; why it cannot be had comes with the next.
-WAIT_FOR_MORE_S = 10.0
+WAIT_FOR_MORE_S = 4.0
 
 
 def telling(errors: list[confluent_kafka.KafkaError]) -> list[confluent_kafka.KafkaError]:
@@ -178,7 +178,7 @@ def telling(errors: list[confluent_kafka.KafkaError]) -> list[confluent_kafka.Ka
 
 def by_librdkafka(node: SecuredNode, topic: str, shown: Credentials) -> dict[str, str]:
     errors: list[confluent_kafka.KafkaError] = []
-    given = librdkafka_settings(node, shown)
+    given = librdkafka_settings(node, shown) | {"reconnect.backoff.max.ms": 300}
     producer = confluent_kafka.Producer(given | {"error_cb": errors.append})
     producer.produce(topic, b"x" * 200_000, partition=0)
     deadline = time.monotonic() + 120

@@ -53,7 +53,7 @@ class Folder:
 
     def check(self, node: Node) -> None:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        assert set(admin.list_topics(timeout=30).topics) >= set(self.topics)
+        assert set(admin.list_topics(timeout=60).topics) >= set(self.topics)
         for topic, known in self.topics.items():
             assert CLIENT.consume(node.bootstrap, topic, 0, len(known)) == known
             middle = known[len(known) // 2]
@@ -65,7 +65,7 @@ class Folder:
     def _check_settings(self, admin: AdminClient, topic: str) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         (described,) = admin.describe_configs([resource]).values()
-        seen = described.result(30)
+        seen = described.result(60)
         assert {name: seen[name].value for name in SETTINGS} == SETTINGS
 
 
@@ -116,7 +116,7 @@ def test_a_producers_sequence_is_known_to_the_next_node(target: str, tmp_path: P
             producer.produce(topic, b"%d" % sent, partition=0)
             producer.poll(0)
             sent += 1
-        assert producer.flush(60) == 0
+        assert producer.flush(180) == 0
     read = CLIENT.consume(second.bootstrap, topic, 0, sent)
     assert [record.value for record in read] == [b"%d" % n for n in range(sent)]
     second.stop()

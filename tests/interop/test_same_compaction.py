@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import confluent_kafka
-import pytest
 
 from headrace.protocol.record_batch import DELETE_HORIZON, headers_in, walk
 from tests.interop.brokers import Node, make_node
-from tests.interop.test_compaction import COMPACTED, QUICK, end_of, wait_until_clean, write
+from tests.interop.test_compaction import (
+    COMPACTED,
+    QUICK,
+    end_of,
+    wait_until_clean,
+    wait_until_ended,
+    write,
+)
 from tests.interop.topics import create_topic
 
 NOT_YET = QUICK | {"log.cleaner.enable": "false"}
@@ -22,9 +28,6 @@ NOT_YET = QUICK | {"log.cleaner.enable": "false"}
 ROUNDS = ("headrace", "apache", "headrace")
 CODECS = ("none", "lz4", "zstd")
 A_DAY_MS = "86400000"
-
-
-pytestmark = pytest.mark.timeout(600)  # nine starts of brokers, one after the other
 
 
 class Left(NamedTuple):
@@ -91,7 +94,7 @@ def fill(node: Node, topic: str, round_: int) -> int:
     end = end_of(node, topic)
     producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
     producer.produce(topic, b"end", b"end", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return end
 
 
@@ -109,19 +112,21 @@ def write_mixed_transactions(node: Node, topic: str, part: int) -> None:
                 is_gone = (number + step) % 7 == 0
                 value = None if is_gone else b"%d %d %d" % (part, number, step)
                 producer.produce(topic, value, key, partition=0)
-                producer.flush(30)  # batches of one record, by turns
+                producer.flush(60)  # batches of one record, by turns
         for at, producer in enumerate(open_ones):
             if (number + at) % 3 == 2:
-                producer.abort_transaction(30)
+                producer.abort_transaction(60)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(60)
+    for name in ("one", "two", f"once-{part}"):
+        wait_until_ended(node, f"{topic}-{name}")
 
 
 def transactional(node: Node, name: str) -> confluent_kafka.Producer:
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": node.bootstrap, "transactional.id": name, "linger.ms": 0}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
 
 
