@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.client import Admin, Producer
+from headrace.client import Admin, ClientError, Producer
 from headrace.client.connection import Connection
 from headrace.client.reading import RecordReader
 from tests.services.app_worker import GROUP, OUT, TOPIC
@@ -96,10 +96,10 @@ class Workers:
 
     def stop_all(self) -> None:
         for process in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            self.until(lambda one=process: hears_sigterm(one))  # type: ignore[misc]
+            process.send_signal(signal.SIGTERM)
         for process in self.running:
-            process.wait(60)
+            process.wait(120)
         codes = [process.returncode for process in self.running]
         self.running = []
         assert codes == [0] * len(codes), f"workers ended with {codes}:\n{self.log_text()[-4000:]}"
@@ -130,7 +130,7 @@ class Workers:
     def taken(self) -> int:
         """How many partitions were taken over in all."""
         return sum(
-            line.count(f"{TOPIC}-") for line in self.log_text().splitlines() if "took over" in line
+            line.count(f"{TOPIC}-") for line in whole_lines(self._log) if "took over" in line
         )
 
     def until(self, true: Callable[[], bool], within_s: float = 120.0) -> None:
@@ -138,6 +138,28 @@ class Workers:
         while not true():
             assert time.monotonic() < deadline, self.log_text()[-6000:]
             time.sleep(0.05)
+
+
+def hears_sigterm(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ends in good order by that; one that is still starting would just die of it."""
+    if process.poll() is not None:
+        return True
+    caught = [line for line in _status_of(process.pid) if line.startswith("SigCgt:")]
+    return any(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1 for line in caught)
+
+
+def _status_of(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/status").read_text().splitlines()
+    return []  # it has just ended
+
+
+def members(bootstrap: str) -> int:
+    """How many workers share the partitions, all of which somebody has."""
+    with contextlib.suppress(ClientError):  # nobody has come yet
+        [group] = Admin(bootstrap).groups.describe([GROUP])
+        return len(group.members) if group.state == "Stable" else 0
+    return 0
 
 
 def topic_values(bootstrap: str, topic: str) -> list[bytes]:
@@ -159,12 +181,18 @@ def dead(bootstrap: str) -> list[tuple[str, int]]:
 def rounds(
     bootstrap: str, workers: Workers, fed: Fed, *, kills: int, every_s: float, most: int, seed: int
 ) -> None:
-    """Kill a worker every few seconds and start others, one to `most` at a time; then let be."""
+    """Kill a worker every few seconds and start others, one to `most` at a time; then let be.
+
+    A kill comes sooner where workers are so quick that nothing would be left for the others.
+    """
     chance = random.Random(seed)
     for _ in range(chance.randint(1, most)):
         workers.start()
-    for _ in range(kills):
-        time.sleep(every_s * (0.5 + chance.random()))
+    for number in range(1, kills + 1):
+        moment = time.monotonic() + every_s * (0.5 + chance.random())
+        enough = len(fed.handled()) * number // (kills + 2)
+        while time.monotonic() < moment and len(set(workers.seen())) < enough:
+            time.sleep(0.1)
         workers.kill_one(chance)
         while len(workers.running) < 1 or (len(workers.running) < most and chance.random() < 0.5):
             workers.start()
@@ -173,7 +201,7 @@ def rounds(
     workers.stop_all()
 
 
-def wait_for_all(bootstrap: str, workers: Workers, fed: Fed, within_s: float = 180.0) -> None:
+def wait_for_all(bootstrap: str, workers: Workers, fed: Fed, within_s: float = 400.0) -> None:
     deadline = time.monotonic() + within_s
     parked, handled = fed.parked(), fed.handled()
     while True:

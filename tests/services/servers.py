@@ -21,13 +21,9 @@ from pathlib import Path
 
 import pytest
 
-START_S = 60
+from tests.interop.brokers import free_port
 
-
-def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return door.getsockname()[1]
+START_S = 120
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:

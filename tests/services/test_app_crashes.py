@@ -21,6 +21,7 @@ from tests.services.app_rounds import (
     committed_ends,
     dead,
     feed,
+    members,
     rounds,
     skips,
     topic_values,
@@ -90,10 +91,11 @@ def test_a_worker_that_stood_still_begins_nothing_that_is_anothers(
     node: HeadraceNode, tmp_path: Path
 ) -> None:
     """SIGSTOP past the session timeout, and back: its partitions have gone on elsewhere."""
-    fed = feed(node.bootstrap, RECORDS, 100, random.Random(5), failing=0.02)
     with Workers(node.bootstrap, tmp_path, "--mode", "key", "--slow-ms", "20") as workers:
         for _ in range(2):
             workers.start()
+        workers.until(lambda: members(node.bootstrap) == 2)  # or one does all before the other
+        fed = feed(node.bootstrap, RECORDS, 100, random.Random(5), failing=0.02)
         workers.until(lambda: len({pid for *_, pid in workers.lines()}) == 2)
         halted = workers.running[0]
         halted.send_signal(signal.SIGSTOP)

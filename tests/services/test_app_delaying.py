@@ -13,6 +13,8 @@ from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.testing import Broker
 from tests.unit.app.conftest import Cluster
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:

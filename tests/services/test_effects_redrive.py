@@ -17,7 +17,7 @@ from tests.services.app_rounds import TOPIC, dead, feed
 from tests.services.effects import BillingWorkers, Ledger, empty, settled
 from tests.services.servers import Postgres
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 
 
@@ -58,20 +58,20 @@ def test_what_was_mended_is_sent_again_to_its_own_group_in_the_order_of_its_key(
     other_words = ["--plain", "--group", "others", "--mended"]
     with BillingWorkers(node.bootstrap, tmp_path / "other", *other_words) as others:
         others.start()
-        others.until(lambda: len(others.seen()) == fed.count())
+        others.until(lambda: len(set(others.seen())) == fed.count())
         with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
             workers.start()
-            settled(node.bootstrap, workers, ledger, fed, within_s=60)
+            settled(node.bootstrap, workers, ledger, fed, within_s=300)
         letters = dead(node.bootstrap)
         assert set(letters) == fed.parked()
-        before = ledger.count()
+        before, theirs = ledger.count(), len(others.seen())
         redrive(node.bootstrap, f"{TOPIC}.workers.dead")
         with BillingWorkers(node.bootstrap, tmp_path, *words, "--mended") as workers:
             workers.start()
             workers.until(lambda: ledger.count() == fed.count())
             workers.stop_all()
         others.stop_all()
-        assert len(others.seen()) == fed.count(), "the other group saw what was not its own"
+        assert len(others.seen()) == theirs, "the other group saw what was not its own"
     assert sorted(ledger.rows()[before:]) == sorted(fed.parked())
     again: dict[str, list[int]] = {}
     for key, number in ledger.rows()[before:]:

@@ -13,6 +13,7 @@ from headrace.app.retry import TryLater
 from tests.services.servers import Mariadb
 
 WORKERS = 6
+pytestmark = pytest.mark.timeout(400)  # the server begins with the first test
 
 
 @pytest.fixture
@@ -88,11 +89,11 @@ def test_a_worker_that_stands_still_in_its_transaction_makes_others_come_later(
 
     def stand_still() -> None:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
 
     still = threading.Thread(target=bill, args=(once, "orders/0/1", stand_still))
     still.start()
-    assert inside.wait(30)
+    assert inside.wait(120)
     with pytest.raises(TryLater):
         bill(once, "orders/0/1")
     go_on.set()
