@@ -111,7 +111,10 @@ def describe(
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show the state of groups and the lag of each partition and in all, or the members."""
+    """Show state and lag of groups, or their members.
+
+    The lag is told for each partition and in all.
+    """
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         found = Groups(cluster).describe(names)
     if as_json:

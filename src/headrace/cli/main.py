@@ -46,7 +46,7 @@ COMMANDS = {
 # Rich keeps line breaks within a paragraph, so there are none.
 ABOUT = (
     "An event-streaming platform in Python that speaks the Kafka protocol.\n\n"
-    "`headrace start` gives you a broker on localhost:9092. The other commands work on any Kafka "
+    "`headrace start` gives you a broker on localhost:9092. Most other commands work on any Kafka "
     "cluster: name it with --bootstrap or HEADRACE_BOOTSTRAP."
 )
 

@@ -58,7 +58,7 @@ BATCH_SUFFIXES = (".log", ".checkpoint")
 UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 # Rich keeps line breaks within a paragraph, so there are none.
 WHAT_IT_READS = (
-    "Show batches, index entries, producers or checkpoints, whatever a file holds.\n\n"
+    "Show what a file holds: batches, entries, producers, offsets.\n\n"
     "Reads .log, .index, .timeindex, .txnindex, .snapshot and .checkpoint files, "
     "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties and "
     "quorum-state."
@@ -74,7 +74,10 @@ def about() -> None:
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of a data folder.")],
     records: Annotated[
-        bool, typer.Option("--records", help="Show the records in each batch too.")
+        bool,
+        typer.Option(
+            "--records", help="Show the records too, those of internal topics field by field."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:

@@ -56,7 +56,8 @@ def list_transactions(
         bool, typer.Option("--hanging", help="Where one is open that no coordinator will end.")
     ] = False,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Look for hanging ones in this topic only.")
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="Look for hanging ones in this topic only."),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
@@ -64,7 +65,7 @@ def list_transactions(
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """List the transactional ids of the cluster, or where a transaction hangs."""
+    """List transactional ids, or where a transaction hangs."""
     if only_hanging and (only_open or longer_than is not None):
         raise typer.BadParameter("--hanging goes with --topic only.")
     if topic is not None and not only_hanging:
@@ -175,13 +176,15 @@ def abort(
         typer.Argument(metavar="[ID]", help="Whose transaction.", show_default=False),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Where one hangs that no coordinator knows.")
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="Where one hangs that no coordinator knows."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="In which partition of it.")
+        int | None, typer.Option("--partition", metavar="N", min=0, help="In this partition of it.")
     ] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", help="Which one there; default: all.")
+        int | None,
+        typer.Option("--start-offset", metavar="N", help="Which one there; default: all."),
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it; without this it is only shown.")
@@ -192,7 +195,7 @@ def abort(
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Abort the open transaction of an id, or one that hangs in a partition."""
+    """Abort the open transaction of an id, or one that hangs."""
     of_partition = (topic, partition, start_offset)
     if transactional_id is not None and of_partition != (None, None, None):
         raise typer.BadParameter("Name a transactional id or a partition, not both.")
