@@ -12,6 +12,7 @@ CREATE on it or on the cluster.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from headrace.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
 from headrace.broker.broker import Broker
@@ -98,7 +99,7 @@ def everything(broker: Broker, version: int, listener: str) -> bytes:
     encoded = broker.encoded_metadata.get((version, listener))
     if encoded is None:
         topics = [describe(broker, topic, None) for topic in broker.image.topics.values()]
-        pieces: list[bytes] = []
+        pieces: list[Any] = []
         messages.ENCODE_RESPONSE[version](respond(broker, listener, topics), pieces.append)
         encoded = broker.encoded_metadata[version, listener] = b"".join(pieces)
     return encoded
