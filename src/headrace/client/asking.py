@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, wait_for_topic
 from headrace.client.errors import (
     NOBODY_ANSWERS,
     ClientError,
@@ -44,6 +44,10 @@ class Asking:
             asked, self._by_hand = self._by_hand, []
             if not self._are_there(asked):
                 self._by_hand = asked
+
+    def partitions_of(self, topic: str) -> int:
+        """How many it has."""
+        return wait_for_topic(self._native, self._connection, topic)
 
     def ends(self, place: TopicPartition) -> tuple[int, int]:
         """The first offset, and the one after the last."""

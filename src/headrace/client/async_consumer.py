@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
-from headrace.client.committing import OnCommit
+from headrace.client.committing import COMMIT_S, OnCommit, UpTo
 from headrace.client.connection import Connection, Setting
 from headrace.client.consumer import SLICE_S, Consumer, Partitions
 from headrace.client.errors import Misuse, PoisonRecord
@@ -206,13 +206,15 @@ class AsyncConsumer(Generic[K, V]):
 
     # ---- committing, and the end
 
-    async def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
-        """Commit and wait: the given offsets, or the place after each record given out."""
-        return await self.run(self.sync.commit, offsets)
+    async def commit(
+        self, up_to: UpTo = None, *, timeout_s: float = COMMIT_S
+    ) -> dict[TopicPartition, int]:
+        """Commit and wait: what was given out; or up to a record, with it; or given offsets."""
+        return await self.run(self.sync.commit, up_to, timeout_s=timeout_s)
 
-    async def commit_async(self, offsets: Offsets | None = None) -> None:
-        """Commit without waiting; `on_commit` hears of it during a later poll."""
-        await self.run(self.sync.commit_async, offsets)
+    async def commit_async(self, up_to: UpTo = None) -> None:
+        """Commit without waiting; `on_commit` hears of it during a later poll or commit."""
+        await self.run(self.sync.commit_async, up_to)
 
     async def close(self) -> None:
         """Leave the group at once; commits nothing, unless auto_commit."""

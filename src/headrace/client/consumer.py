@@ -19,25 +19,11 @@ import confluent_kafka
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as NativePartition
 
-from headrace.client import forks
+from headrace.client import exits, forks
 from headrace.client.asking import Asking
-from headrace.client.committing import Committing, OnCommit
-from headrace.client.connection import (
-    Connection,
-    Setting,
-    connected,
-    made,
-    program_settings,
-    wait_for_topic,
-)
-from headrace.client.errors import (
-    ClientError,
-    Misuse,
-    NoOffset,
-    PoisonRecord,
-    explain,
-    kafka_error,
-)
+from headrace.client.committing import COMMIT_S, Committing, OnCommit, UpTo
+from headrace.client.connection import Connection, Setting, connected, made, program_settings
+from headrace.client.errors import ClientError, Misuse, NoOffset, PoisonRecord, explain, explained
 from headrace.client.fetched import (
     RECORDS_PER_FETCH,
     Fetched,
@@ -99,14 +85,16 @@ class Consumer(Generic[K, V]):
         conf = program_settings(self.connection, defaults)
         conf["on_commit"] = self._committing.heard
         self._refusals = Refusals(conf)
-        self._native = made(lambda: confluent_kafka.Consumer(conf))
+        self._native = self._committing.native = made(lambda: confluent_kafka.Consumer(conf))
         self._asking = Asking(self._native, self.connection)
         self._rebalancing = Rebalancing(
             on_assigned, on_revoked, on_lost, forget=self._forget, cooperative=cooperative(conf)
         )
         self.must_rewind = False  # before the next record is given
         self.stopped = False
+        self._reads = False  # something was subscribed or assigned
         forks.watch(self)
+        exits.watch(self)
         if topics:
             self.subscribe(topics)
 
@@ -119,14 +107,9 @@ class Consumer(Generic[K, V]):
         if not self.group:
             raise Misuse("Only a group can subscribe: give group=, or assign partitions by hand.")
         hears = self._rebalancing
-        self._call(
-            lambda: self._native.subscribe(
-                list(topics),
-                on_assign=hears.assigned,
-                on_revoke=hears.revoked,
-                on_lost=hears.lost,
-            )
-        )
+        told = {"on_assign": hears.assigned, "on_revoke": hears.revoked, "on_lost": hears.lost}
+        self._call(lambda: self._native.subscribe(list(topics), **told))
+        self._reads = True
 
     def assign(self, partitions: Partitions | Offsets) -> None:
         """Read these partitions, without the group's say, from the given offsets.
@@ -145,6 +128,7 @@ class Consumer(Generic[K, V]):
             )
         )
         self._asking.assigned(places)
+        self._reads = True
 
     def assignment(self) -> list[TopicPartition]:
         """What this consumer reads; in `on_assigned`, what is just being assigned too."""
@@ -154,8 +138,7 @@ class Consumer(Generic[K, V]):
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic, for `assign`."""
-        with self._alone:
-            count = wait_for_topic(self._native, self.connection, topic)
+        count: int = self._call(lambda: self._asking.partitions_of(topic))
         return [TopicPartition(topic, number) for number in range(count)]
 
     # ---- reading
@@ -190,7 +173,9 @@ class Consumer(Generic[K, V]):
         return []
 
     def verify(self) -> None:
-        """After an empty poll: whether there is what was assigned by hand. Part of `poll`."""
+        """After an empty poll: whether there is something to read at all. Part of `poll`."""
+        if not self._reads:
+            raise Misuse("Nothing to read: give topics= and group=, or call subscribe or assign.")
         self._call(self._asking.verify)
 
     def fill(self, wanted: int) -> None:
@@ -234,6 +219,7 @@ class Consumer(Generic[K, V]):
     def fetch(self, timeout_s: float) -> bool:
         """Wait for records and keep them for `take`; whether some came. Part of `poll`."""
         came = bool(self._call(lambda: self._fetched.fetch(self._native, timeout_s)))
+        self._call(self._committing.go_on)
         if came:
             self._refusals.forget()
         elif (refused := self._refusals.taken()) is not None:
@@ -262,7 +248,7 @@ class Consumer(Generic[K, V]):
         If it is not the first of a call, an error between the records is left for the next one.
         """
         if self.auto_commit and first:
-            self._committing.store(self._native)
+            self._committing.store()
         ready = self._fetched.ready
         while ready:
             message = ready[0]
@@ -429,18 +415,24 @@ class Consumer(Generic[K, V]):
 
     # ---- committing
 
-    def commit(self, offsets: Offsets | None = None) -> dict[TopicPartition, int]:
-        """Commit and wait: the given offsets, or the place after each record that was given out."""
+    def commit(
+        self, up_to: UpTo = None, *, timeout_s: float = COMMIT_S
+    ) -> dict[TopicPartition, int]:
+        """Commit and wait: what was given out; or up to a record, with it; or given offsets."""
         self._require_group()
+        inside = self._alone.is_inside
         done: dict[TopicPartition, int] = self._call(
-            lambda: self._committing.now(self._native, offsets)
+            lambda: self._committing.now(up_to, timeout_s, here=inside)
         )
         return done
 
-    def commit_async(self, offsets: Offsets | None = None) -> None:
-        """Commit without waiting; `on_commit` hears of it during a later poll."""
+    def commit_async(self, up_to: UpTo = None) -> None:
+        """Commit without waiting; `on_commit` hears of it during a later poll or commit.
+
+        While one is under way, the next waits for it, and only its newest places are sent.
+        """
         self._require_group()
-        self._call(lambda: self._committing.soon(self._native, offsets))
+        self._call(lambda: self._committing.soon(up_to))
 
     def group_metadata(self) -> Any:
         """What a transaction needs; librdkafka hangs in it while another thread polls."""
@@ -449,6 +441,7 @@ class Consumer(Generic[K, V]):
             return self._native.consumer_group_metadata()
 
     def _forget(self, gone: list[TopicPartition]) -> None:
+        self._committing.forget(gone)
         self._drop(gone)
         # librdkafka would keep the pause until it gets the partition again, perhaps much later.
         self.resume(place for place in gone if place in self.paused())
@@ -468,9 +461,13 @@ class Consumer(Generic[K, V]):
         self._alone.require_outside()
         self.stopped = True  # what polls on another thread ends now
         with self._alone.for_the_last_time():
-            if self.auto_commit:
-                self._committing.store(self._native)
-            self._native.close()  # on_revoked is called in it and may still commit
+            patience_s = self.connection.timeout_s
+            if self._committing.is_settled(patience_s, auto_commit=self.auto_commit):
+                self._native.close()  # on_revoked is called in it and may still commit
+            else:
+                self._rebalancing.leave(self._native)
+
+    left_open = close  # part of `exits`
 
     def forked(self) -> object:
         """Part of `forks`."""
@@ -495,6 +492,4 @@ class Consumer(Generic[K, V]):
             try:
                 return call()
             except KafkaException as failure:
-                raise explain(
-                    kafka_error(failure), self.connection.bootstrap, topic=topic
-                ) from failure
+                raise explained(failure, self.connection.bootstrap, topic=topic) from failure

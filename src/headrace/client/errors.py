@@ -279,6 +279,11 @@ def kafka_error(failure: KafkaException) -> KafkaError:
     return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(failure))
 
 
+def explained(failure: KafkaException, bootstrap: str, *, topic: str | None = None) -> ClientError:
+    """An exception of confluent-kafka as one of ours."""
+    return explain(kafka_error(failure), bootstrap, topic=topic)
+
+
 def sentence(words: str) -> str:
     """The words with a capital and a full stop."""
     words = words.strip()

@@ -35,6 +35,11 @@ class OneThread:
         if self.refusal is not None:
             raise Misuse(self.refusal)
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether somebody is in the middle of a call: this thread, unless it is misused."""
+        return self._depth > 0
+
     def __enter__(self) -> None:
         self.require_open()
         if not self._in_use.acquire(blocking=False):

@@ -11,6 +11,7 @@ its kin (`schedules.py`) send a record to the companion topic, to be delivered l
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Any, Generic, Unpack
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from headrace.client import forks
+from headrace.client import exits, forks
 from headrace.client.connection import (
     Connection,
     Setting,
@@ -56,6 +57,8 @@ from headrace.client.refusals import Refusals
 from headrace.client.schedules import When, cancelling, delayed
 from headrace.client.serializers import Serializer, serialized
 from headrace.client.transactions import Transaction
+
+log = logging.getLogger("headrace.client")
 
 ANY_PARTITION = -1
 PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
@@ -113,6 +116,7 @@ class Producer(Generic[SentKey, SentValue]):
         self._last_transaction: Transaction | None = None
         self._refusal: str | None = None  # why no call is served any more
         forks.watch(self)
+        exits.watch(self)
 
     # ---- sending
 
@@ -442,6 +446,15 @@ class Producer(Generic[SentKey, SentValue]):
 
     def _not_any_more(self, *record: object) -> None:
         self._require_open()
+
+    def left_open(self) -> None:
+        """Part of `exits`."""
+        if self._refusal is None and len(self):
+            log.warning(
+                "a producer was not closed, and %d records are not sent yet: use `with Producer()`",
+                len(self),
+            )
+        self.close(exits.PATIENCE_S)
 
     def forked(self) -> object:
         """Part of `forks`."""

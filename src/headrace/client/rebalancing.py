@@ -6,6 +6,8 @@ over with the assignment itself: a partition can be neither sought nor paused be
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +15,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer
 from confluent_kafka import TopicPartition as NativePartition
 
 from headrace.client.records import TopicPartition
+
+log = logging.getLogger("headrace.client")
 
 OnPartitions = Callable[[list[TopicPartition]], None]
 
@@ -90,6 +94,16 @@ class Rebalancing:
     def lost(self, native: Consumer, places: list[NativePartition]) -> None:
         self._gone(places, self._on_lost)
 
+    def leave(self, native: Consumer) -> None:
+        """Close without waiting, where nobody answers: librdkafka would wait for the last commit.
+
+        It is given up in the background, and the program is told of nothing any more.
+        """
+        self._on_revoked = self._on_lost = None
+        self._forget = _nothing
+        log.warning("closed while no broker answered: the last commit may not have been made")
+        threading.Thread(target=native.close, name="headrace-closing", daemon=True).start()
+
     def _gone(self, places: list[NativePartition], tell: OnPartitions | None) -> None:
         gone = _ours(places)
         try:
@@ -97,6 +111,10 @@ class Rebalancing:
                 tell(gone)  # positions are still there: it may commit
         finally:
             self._forget(gone)
+
+
+def _nothing(gone: list[TopicPartition]) -> None:
+    """For a consumer that is gone."""
 
 
 def _ours(places: list[NativePartition]) -> list[TopicPartition]:

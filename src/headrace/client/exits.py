@@ -1,0 +1,43 @@
+"""What a program leaves open when it ends is closed for it.
+
+A producer that is not closed drops what it has not sent yet; a consumer that is not closed is
+missed by its group only when its session is over, and whoever starts next waits for that. So both
+are closed at the end of the process, a producer with some patience; a log line says what to do. A
+process that is killed or ends by `os._exit` closes nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from typing import Protocol
+
+from headrace.client.errors import ClientError
+
+log = logging.getLogger("headrace.client")
+
+# What a producer has not sent by then is dropped, as if the program had been killed.
+PATIENCE_S = 10.0
+
+
+class Left(Protocol):
+    def left_open(self) -> None:
+        """The program ends: close; nobody is left to hear of errors."""
+
+
+_open: weakref.WeakSet[Left] = weakref.WeakSet()
+
+
+def watch(client: Left) -> None:
+    """Close `client` when the program ends, unless it was."""
+    _open.add(client)
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open):
+        try:
+            client.left_open()
+        except ClientError as failure:
+            log.warning("a client that was left open could not be closed: %s", failure)

@@ -1,0 +1,61 @@
+"""Calls that last as long as they like, and somebody who does not wait so long.
+
+One call at a time, on a thread that ends when there is nothing to do. Whoever waits is woken by
+Ctrl-C, and may go before the call ends; the next call begins when it has. The thread is a daemon:
+a program may end while it waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LINGER_S = 1.0
+
+
+class Patience:
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._next: tuple[Callable[[], Any], Future[Any]] | None = None
+        self._thread_lives = False
+        self._under_way: Future[Any] | None = None
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a call goes on that somebody has ceased to wait for."""
+        return self._under_way is not None and not self._under_way.done()
+
+    def run(self, call: Callable[[], T], timeout_s: float) -> T:
+        """What the call gives or raises; TimeoutError if it has not ended in time."""
+        if self._under_way is not None:
+            self._under_way.exception(timeout_s)  # an older one: its outcome is nobody's any more
+        ended: Future[T] = Future()
+        with self._change:
+            self._next, self._under_way = (call, ended), ended
+            if self._thread_lives:
+                self._change.notify()
+            else:
+                self._thread_lives = True
+                threading.Thread(target=self._run, name="headrace-commits", daemon=True).start()
+        return ended.result(timeout_s)
+
+    def _run(self) -> None:
+        while (given := self._given()) is not None:
+            call, ended = given
+            try:
+                ended.set_result(call())
+            except Exception as failure:  # noqa: BLE001 - whoever waits raises it
+                ended.set_exception(failure)
+            del given, call, ended  # hold nothing while there is nothing to do
+
+    def _given(self) -> tuple[Callable[[], Any], Future[Any]] | None:
+        with self._change:
+            if self._next is None:
+                self._change.wait_for(lambda: self._next is not None, LINGER_S)
+            given, self._next = self._next, None
+            self._thread_lives = given is not None
+            return given
