@@ -242,7 +242,11 @@ class Node:
         if self.cleaner is not None:
             self.cleaner.stop()
         self.audit.write()
-        self.controller.stop(self.now)
+        try:
+            self.controller.stop(self.now)
+        except KafkaError:  # a full disk: who starts next finds that this node was there
+            self._close_logs()
+            return
         last = self.controller.image.offset
 
         def leave(image: MetadataImage) -> None:
@@ -417,11 +421,7 @@ class Node:
         self._unwritten.clear()
         self._unwritten.borrowing.clear()
         if lost:
-            # Nothing is appended to them before all who wait for what they lost are asked.
             self.lost += self.broker.logs_were_cut_back(list(lost), self._unwritten.refusal)
-            self.purgatory.settle()
-            for each in lost:
-                each.loss_is_told()
         return not lost
 
     def _submit_flushes(self) -> None:

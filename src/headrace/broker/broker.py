@@ -193,8 +193,8 @@ class Broker:
             self.flush_soon(leader)
 
     def logs_were_cut_back(self, logs: list[Any], why: str) -> list[Lost]:
-        """The disk has refused what was visible already where appends commit at once. Whoever waits
-        for it is to be asked before anything else is appended."""
+        """The disk has refused what was visible already where appends commit at once. All who wait
+        for it are asked before anything else is appended to these logs."""
         lost = []
         cut = {id(log) for log in logs}
         for topic in self.topics.by_name.values():
@@ -206,6 +206,9 @@ class Broker:
                         coordinator.log_was_cut_back(leader)
                     self.partition_changed(leader)
                     lost.append(Lost(topic, leader.index, end_offset, why))
+        self.purgatory.settle()
+        for each in logs:
+            each.loss_is_told()
         return lost
 
     def coordinators_tick(self) -> None:

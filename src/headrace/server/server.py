@@ -29,6 +29,7 @@ from headrace.metadata.config_validation import connections_by_address
 from headrace.metadata.configs import layers
 from headrace.metadata.image import MetadataImage
 from headrace.node import Node, NodeSettings
+from headrace.protocol.errors import KafkaError
 from headrace.server.addresses import Listener as Place
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
@@ -125,6 +126,8 @@ class Server:
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None
+        except (OSError, KafkaError) as refusal:
+            raise CannotStart(f"The disk under {settings.log_dir} refuses: {refusal}") from refusal
 
     def _node_settings(self) -> NodeSettings:
         settings = self.settings

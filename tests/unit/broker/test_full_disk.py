@@ -320,3 +320,14 @@ def test_who_waits_for_others_is_told_when_the_group_must_be_loaded_anew(groups,
         groups.commit("h", "full", 2)
     groups.advance(100)
     assert groups.answer_on(waits, join_group, 9).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_node_stops_on_a_full_disk(bench, room, tmp_path):
+    bench.produce("full", "before")
+    room.refuses = lambda path: True
+    bench.node.stop()
+    assert bench.node.stopped
+    room.refuses = lambda path: False
+    again = Bench(tmp_path / "data")
+    assert values_in(again.fetch("full").records) == [b"before"]
+    assert again.produce("full", "after").error_code == NONE

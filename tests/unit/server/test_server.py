@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 from confluent_kafka import Producer
 
+from headrace.server.real_disk import RealFile
 from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
 from headrace.storage.flush import Flush
@@ -150,3 +151,56 @@ def test_a_folder_of_another_node_is_refused(tmp_path):
         pass
     with pytest.raises(CannotStart, match="belongs to node 1"):
         Running(tmp_path, node_id=7)
+
+
+def no_space(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_disk_that_is_full_for_one_topic_ends_no_connection(tmp_path, monkeypatch):
+    """Clients go on as they are, and what was refused arrives when there is room."""
+    with Running(tmp_path, metrics="127.0.0.1:0") as running:
+        produce(running)
+        server = running.server
+        append = RealFile.append
+        refused = threading.Event()
+
+        def append_if_room(file, data):
+            if "/orders-0/" in file.path:
+                refused.set()
+                no_space()
+            append(file, data)
+
+        bootstrap = "{}:{}".format(*running.address)
+        waits, others = (
+            Producer({"bootstrap.servers": bootstrap}),
+            Producer({"bootstrap.servers": bootstrap}),
+        )
+        others.produce("others", b"before")
+        assert others.flush(60) == 0
+        with monkeypatch.context() as full:
+            full.setattr(RealFile, "append", append_if_room)
+            waits.produce("orders", b"again and again")
+            assert refused.wait(60)
+            others.produce("others", b"meanwhile")
+            assert others.flush(60) == 0
+            assert waits.flush(0) == 1
+        assert waits.flush(60) == 0
+        assert server.loop.refused == 0
+        url = f"http://127.0.0.1:{server.metrics.port}/metrics"
+        text = urllib.request.urlopen(url, timeout=10).read().decode()
+        samples = dict(
+            line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
+        )
+        assert float(samples["headrace_disk_refusals_total"]) >= 1
+        assert float(samples["headrace_disk_free_bytes"]) > 0
+        assert float(samples['headrace_log_end_offset{topic="orders",partition="0"}']) == 2
+
+
+def test_a_start_on_a_full_disk_is_refused_in_one_sentence(tmp_path, monkeypatch):
+    Running(tmp_path).__exit__()
+    with monkeypatch.context() as full:
+        full.setattr(RealFile, "append", no_space)
+        with pytest.raises(CannotStart, match="No space left on device"):
+            Running(tmp_path)
+    Running(tmp_path).__exit__()  # and the folder is free for the next start
