@@ -129,3 +129,20 @@ def test_a_topic_that_is_deleted_is_not_waited_for(bench):
     bench.flushes_wait = False
     bench.settle()
     assert bench.list() == {"t": "CompleteCommit"}
+
+
+def test_a_late_transaction_in_the_last_epoch_of_clients_waits_for_a_block_of_ids(bench):
+    producer = bench.producer(timeout_ms=30_000)
+    machine = bench.node.broker.transactions.machine_of("t", bench.now)
+    machine.transactions["t"].epoch = producer.epoch = 32766
+    assert producer.send("orders", "late") == NONE
+    ids = bench.node.broker.producer_ids
+    ids._next = ids._end  # all are given out
+    bench.advance(50_000)
+    assert bench.list() == {"t": "Ongoing"}, "the next block is on its way to the disk"
+    bench.advance(50_000)
+    assert bench.list() == {"t": "CompleteAbort"}
+    before = producer.id
+    assert producer.abort() == NONE, "as if its answer were lost"
+    assert (producer.id != before, producer.epoch) == (True, 0)
+    assert producer.send("orders", "next") == NONE
