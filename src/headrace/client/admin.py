@@ -111,7 +111,9 @@ class Admin:
                     kafka_error(failure), self.connection.bootstrap, topic=place.topic
                 ) from failure
             except TimeoutError as late:
-                raise unreachable(self.connection.bootstrap) from late
+                raise unreachable(
+                    self.connection.bootstrap, command=self.connection.quiet
+                ) from late
             starts[TopicPartition(place.topic, place.partition)] = answer.low_watermark
         return starts
 

@@ -44,6 +44,10 @@ QUIET = "0"
 
 # Where librdkafka's own log goes for programs: they decide what becomes of it.
 LOG = logging.getLogger("headrace.client.librdkafka")
+# While no broker answers it says so several times a second: the same again is said this seldom.
+REPEATED_AFTER_S = 30.0
+
+MOST_LINES = 100
 
 # Of commands: librdkafka writes fatal errors to standard error whatever its level.
 NOWHERE = logging.getLogger("headrace.client.nowhere")
@@ -60,6 +64,26 @@ Setting = str | int | float | bool | Callable[..., Any]
 
 # How long a refused connection is tried again before we believe it: a node may just be starting.
 PATIENCE_WHEN_REFUSED_S = 1.0
+
+
+class _Repeats(logging.Filter):
+    """Lets a line through that was not there lately; what it took in ms does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = record.getMessage().partition(" (after ")[0], time.monotonic()
+        if now - self._said.get(text, -REPEATED_AFTER_S) < REPEATED_AFTER_S:
+            return False
+        if len(self._said) >= MOST_LINES:
+            self._said.clear()
+        self._said[text] = now
+        return True
+
+
+LOG.addFilter(_Repeats())
 
 
 @dataclass(slots=True)
@@ -202,7 +226,7 @@ def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None)
             if at.is_secured:
                 _require_entrance(at)  # librdkafka tries for ever and does not say why
             if _all_refuse(at.bootstrap):
-                raise unreachable(at.bootstrap) from failure
+                raise unreachable(at.bootstrap, command=at.quiet) from failure
             if left <= PATIENCE_WHEN_REFUSED_S:
                 raise silent(at.bootstrap) from failure
 

@@ -130,10 +130,11 @@ NO_LONGER_OURS = frozenset(
 )
 
 
-def unreachable(bootstrap: str) -> Unreachable:
+def unreachable(bootstrap: str, *, command: bool = False) -> Unreachable:
+    """`command`: for a person at the command line, not for a program."""
     return Unreachable(
         f"No Kafka broker answers at {bootstrap}. Start one with `headrace start`, "
-        "or name yours with --bootstrap."
+        + ("or name yours with --bootstrap." if command else "or give the client another address.")
     )
 
 

@@ -449,12 +449,13 @@ class Producer(Generic[SentKey, SentValue]):
 
     def left_open(self) -> None:
         """Part of `exits`."""
-        if self._refusal is None and len(self):
+        if self._refusal is None and self._poller.sends and len(self):
             log.warning(
-                "a producer was not closed, and %d records are not sent yet: use `with Producer()`",
-                len(self),
+                "a producer was not closed: what it has not sent yet is waited for, %g seconds at "
+                "most; use `with Producer(...)`, or call close()",
+                exits.PATIENCE_S,
             )
-        self.close(exits.PATIENCE_S)
+        self.close(exits.PATIENCE_S if self._poller.sends else 0)
 
     def forked(self) -> object:
         """Part of `forks`."""

@@ -1,16 +1,23 @@
-"""What brokers say against our login or our certificate, heard in passing.
+"""What brokers say against our login or our certificate, heard in passing; and that none is there.
 
 librdkafka tries again for ever and tells only its error callback why. Here the last such word is
 kept, so that whoever waits hears it instead of a time-out; a program's own `error_cb` hears all.
+That no broker answers is logged, once in a while: a program that polls hears nothing else of it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError
+
+from headrace.client.connection import NOWHERE
+from headrace.client.errors import unreachable
+
+log = logging.getLogger("headrace.client")
 
 LOGIN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
@@ -25,6 +32,9 @@ class Refusals:
         self._last: KafkaError | None = None
         self._heard_at = 0.0
         self._in_a_row = 0
+        self._bootstrap: str = conf["bootstrap.servers"]
+        self._is_quiet = conf.get("logger") is NOWHERE
+        self._lonely_until = 0.0
         self._then: Callable[[KafkaError], object] | None = conf.get("error_cb")
         conf["error_cb"] = self
 
@@ -32,8 +42,16 @@ class Refusals:
         if error.code() in LOGIN:
             self._last, self._heard_at = error, time.monotonic()
             self._in_a_row += 1
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._say_so()
         if self._then is not None:
             self._then(error)
+
+    def _say_so(self) -> None:
+        now = time.monotonic()
+        if now >= self._lonely_until and not self._is_quiet:
+            self._lonely_until = now + RECENT_S
+            log.warning("%s It goes on trying.", unreachable(self._bootstrap))
 
     @property
     def recent(self) -> KafkaError | None:

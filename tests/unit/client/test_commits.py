@@ -268,10 +268,12 @@ def test_ctrl_c_ends_the_wait_for_a_commit(broker: Broker) -> None:
     with member(broker, "impatient") as consumer:
         held = Held(consumer)
         next(consumer)
-        pid = os.getpid()
-        interrupting = threading.Thread(
-            target=lambda: (held.began.wait(30), os.kill(pid, signal.SIGINT))
-        )
+
+        def interrupt() -> None:
+            assert held.began.wait(30)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
         interrupting.start()
         with pytest.raises(KeyboardInterrupt):
             consumer.commit(timeout_s=30)

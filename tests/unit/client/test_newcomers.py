@@ -1,0 +1,78 @@
+"""What a newcomer gets wrong, and what the client then says or does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from headrace.client import Admin, AsyncConsumer, Consumer, Misuse, TopicPartition
+from headrace.testing import Broker
+
+FORGETFUL = """
+from headrace import Consumer, Producer
+
+producer = Producer()
+producer.send("notes", "not to be lost")
+Producer().send_sync("notes", "another one, so that there is something to read")
+consumer = Consumer(topics=["notes"], group="forgetful")
+assert consumer.poll(30) is not None
+"""
+
+
+def test_nothing_is_lost_and_nobody_is_missed_by_who_forgets_to_close(
+    headrace_broker: Broker,
+) -> None:
+    Admin(headrace_broker.bootstrap).topics.create("notes", partitions=1)
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL],
+        env=os.environ | {"HEADRACE_BOOTSTRAP": headrace_broker.bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "Traceback" not in done.stderr
+    [group] = Admin(headrace_broker.bootstrap).groups.describe(["forgetful"])
+    assert group.members == [], "else the next one waits until the session is over"
+    with Consumer(headrace_broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition("notes", 0)])
+        values: set[Any] = {next(consumer).value, next(consumer).value}
+    assert b"not to be lost" in values
+
+
+def test_a_consumer_without_anything_to_read_says_so(headrace_broker: Broker) -> None:
+    """As when the first argument was meant to be a topic, as in other clients."""
+    with (
+        Consumer(headrace_broker.bootstrap, group="g") as consumer,
+        pytest.raises(Misuse, match="Nothing to read: give topics="),
+    ):
+        next(consumer)
+
+    async def story() -> None:
+        async with AsyncConsumer(headrace_broker.bootstrap, group="g") as consumer:
+            with pytest.raises(Misuse, match="Nothing to read"):
+                await consumer.poll(0.1)
+
+    asyncio.run(story())
+
+
+def test_that_no_broker_answers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
+    caplog.set_level(logging.WARNING, logger="headrace.client")
+    with Consumer(nobody, topics=["any"], group="any") as consumer:
+        for _ in range(100):
+            assert consumer.poll(0.2) is None
+            if "It goes on trying" in caplog.text:
+                break
+        for _ in range(5):
+            consumer.poll(0.2)
+    assert caplog.text.count(f"No Kafka broker answers at {nobody}. Start one with") == 1
+    assert caplog.text.count(f"{nobody} failed: Connection refused") <= 2  # bootstrap, coordinator
