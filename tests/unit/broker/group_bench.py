@@ -49,10 +49,10 @@ class GroupBench(Bench):
         request = heartbeat.HeartbeatRequest(group, generation, member_id, instance)
         return self.ask(heartbeat, request, version=version).error_code
 
-    def leave(self, group, *member_ids, version=5, instance=None):
+    def leave(self, group, *member_ids, version=5, instance=None, session=None):
         members = [leave_group.MemberIdentity(member_id, instance) for member_id in member_ids]
         request = leave_group.LeaveGroupRequest(group, member_ids[0], members)
-        return self.ask(leave_group, request, version=version)
+        return self.ask(leave_group, request, version=version, session=session)
 
     def commit(self, group, topic, offset, *, partition=0, member=("", -1), **more):
         version = more.pop("version", 9)

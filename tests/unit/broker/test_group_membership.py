@@ -7,6 +7,7 @@ from headrace.protocol.messages import (
     delete_groups,
     describe_groups,
     join_group,
+    leave_group,
     list_groups,
     offset_fetch,
     sync_group,
@@ -387,6 +388,22 @@ def test_answers_wait_for_the_disk_where_that_is_promised(tmp_path):
     bench.flushes_wait = False
     bench.settle()
     assert bench.committed("g", "orders") == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_leave_waits_for_the_disk_and_is_answered_as_its_version_says_it(tmp_path, version):
+    bench = GroupBench(tmp_path / "data", headrace_durability="disk")
+    member, _ = bench.stable_group("g")
+    bench.flushes_wait = True
+    session = bench.connect()
+    assert bench.leave("g", member, version=version, session=session) == PARKED
+    bench.run_background()
+    bench.flushes_wait = False
+    bench.settle()
+    answer = bench.answer_on(session, leave_group, version)
+    assert answer.error_code == E.NONE
+    assert [one.error_code for one in answer.members] == ([E.NONE] if version >= 3 else [])
+    assert state_of(bench).group_state == "Empty"
 
 
 @pytest.mark.parametrize(
