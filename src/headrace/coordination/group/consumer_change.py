@@ -150,8 +150,7 @@ class Change:
         epoch, number, topics = group.epoch, group.metadata_hash, self.image.topics
         if changed or group.topics_seen is not topics or group.sight_seen != self.sight.change:
             changed = self._match_patterns() or changed
-            names = frozenset[str]().union(*map(self._names_read, self.wishes))
-            number = metadata_hash(names, self.image)
+            number = self._hash()
             changed = changed or number != group.metadata_hash
             self.topics_seen = topics
         if changed:
@@ -167,19 +166,24 @@ class Change:
     def _names_read(self, wish: Wish) -> frozenset[str]:
         return names_read(wish.topics, wish.regex, self.patterns)
 
+    def _hash(self) -> int:
+        """Of the topics that are read now; the same as before if all of them are the same."""
+        group, topics, seen = self.group, self.image.topics, self.group.topics_seen
+        names = frozenset[str]().union(*map(self._names_read, self.wishes))
+        if (
+            seen is not None
+            and self.wishes.keys() == group.wishes.keys()
+            and self.patterns == group.patterns
+            and all(topics.get(name) is seen.get(name) for name in names)
+        ):
+            return group.metadata_hash
+        return metadata_hash(names, self.image)
+
     def _match_patterns(self) -> bool:
         """Whether the members' patterns match other topics than before; recorded if so."""
         known = self.group.patterns
-        seen = (
-            self.group.topics_seen is self.image.topics
-            and self.group.sight_seen == self.sight.change
-        )
-        found = {
-            regex: known[regex]
-            if seen and regex in known
-            else self.sight.of(subscriptions.matching(regex, self.image.topics))
-            for regex in sorted({wish.regex for wish in self.wishes if wish.regex})
-        }
+        regexes = sorted({wish.regex for wish in self.wishes if wish.regex})
+        found = {regex: self._matched(regex) for regex in regexes}
         for regex, names in found.items():
             if known.get(regex) != names:
                 self.records.append(
@@ -189,6 +193,17 @@ class Change:
         self.records += [kept.forgotten_pattern(self.group.id, regex) for regex in sorted(gone)]
         self.patterns = found
         return found != known
+
+    def _matched(self, regex: str) -> frozenset[str]:
+        """A group that has looked before tries only what is new, unless rights have changed."""
+        group, topics = self.group, self.image.topics
+        known, seen = group.patterns.get(regex), group.topics_seen
+        if known is None or seen is None or group.sight_seen != self.sight.change:
+            return self.sight.of(subscriptions.matching(regex, topics))
+        if seen is topics:
+            return known
+        new = subscriptions.matching(regex, topics.keys() - seen.keys())
+        return known.intersection(topics) | self.sight.of(new)
 
     # --- who gets what
 
