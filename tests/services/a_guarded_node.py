@@ -7,6 +7,7 @@ comes through the other, as User:ANONYMOUS, who may do everything.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from headrace.client.connection import Connection, connection
+from headrace.client.errors import NoSuchTopic
 from headrace.client.reading import RecordReader
 from headrace.protocol.acls import Operation, ResourceType
 from headrace.serving.authorization import Authorizer
@@ -134,14 +135,14 @@ class Guarded:
         return str(path)
 
     def done(
-        self, user: str, *words: str, stdin: str = "", within_s: float = 60
+        self, user: str, *words: str, stdin: str = "", within_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
         where = ("--bootstrap", self.node.bootstrap, "--client-config", self.config(user))
         return subprocess.run(
             [PROGRAM, *words, *where], capture_output=True, text=True, timeout=within_s, input=stdin
         )
 
-    def run(self, user: str, *words: str, stdin: str = "", within_s: float = 60) -> str:
+    def run(self, user: str, *words: str, stdin: str = "", within_s: float = 120) -> str:
         done = self.done(user, *words, stdin=stdin, within_s=within_s)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
@@ -194,14 +195,19 @@ class Guarded:
             found = [line for line in lines if '"event":"denied"' in line]
         return [line for line in found if any(f"User:{user}" in line for user in USERS)]
 
-    def values(self, topic: str, count: int, within_s: float = 60.0) -> list[bytes]:
+    def values(self, topic: str, count: int, within_s: float = 120.0) -> list[bytes]:
         deadline = time.monotonic() + within_s
         while True:
-            with closing(RecordReader(self.admin, topic)) as reader:
+            found: list[bytes] = []
+            with (
+                contextlib.suppress(NoSuchTopic),  # services make some, in their time
+                contextlib.closing(RecordReader(self.admin, topic)) as reader,
+            ):
                 found = [record.value or b"" for record in reader.records()]
             if len(found) >= count:
                 return found
             assert time.monotonic() < deadline, (topic, found, self.denied())
+            time.sleep(0.05)
 
 
 def commands_under(heading: str) -> list[str]:
@@ -213,7 +219,9 @@ def commands_under(heading: str) -> list[str]:
     return found
 
 
-def until(is_so: Callable[[], bool], within_s: float = 60.0, said: Callable[[], str] = str) -> None:
+def until(
+    is_so: Callable[[], bool], within_s: float = 120.0, said: Callable[[], str] = str
+) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, f"it never came to be {said()[-3000:]}"
@@ -222,18 +230,20 @@ def until(is_so: Callable[[], bool], within_s: float = 60.0, said: Callable[[], 
 
 def places_of(secret: str, folder: Path) -> list[str]:
     """Files that hold it, apart from those by which clients are told of it."""
-    return [
-        str(path)
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".conf" and secret.encode() in path.read_bytes()
-    ]
+    found = []
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names if not name.endswith(".conf")):
+            with contextlib.suppress(FileNotFoundError):  # a running node renames and removes some
+                if path.is_file() and secret.encode() in path.read_bytes():
+                    found.append(str(path))
+    return found
 
 
 def ended(worker: subprocess.Popen[bytes]) -> int:
     """SIGTERM; what does not end by that is killed."""
     worker.send_signal(signal.SIGTERM)
     try:
-        return worker.wait(30)
+        return worker.wait(90)
     except subprocess.TimeoutExpired:
         worker.kill()
         return worker.wait()

@@ -30,7 +30,7 @@ from tests.services.a_guarded_node import (
 )
 
 RETRIES = "An app with retries and dead letters"
-pytestmark = pytest.mark.timeout(300)  # several processes each, on machines that do other things
+pytestmark = pytest.mark.timeout(600)  # several processes each, on machines that do other things
 
 # Waits of more than two seconds go through delayed messages, shorter ones are kept in memory.
 APP = """
@@ -412,7 +412,7 @@ def test_a_transaction_that_hangs_needs_a_few_rights_more(guarded: Guarded, tmp_
         assert guarded.denied() == ["User:headrace-delay READ topic orders"]
         guarded.allow("Transactions that hang")
         assert guarded.values("orders", 2) == [b"first", b"second"]
-        assert "commit markers are written" in service.log_text()
+        until(lambda: "commit markers are written" in service.log_text(), said=service.log_text)
     left = unused(guarded, "headrace-delay")
     assert not {"ALTER cluster kafka-cluster", "READ topic orders", "READ topic orders.delay.",
                 "READ topic __consumer_offsets"} & set(left), left  # fmt: skip
