@@ -27,7 +27,7 @@ def put_lines(broker: Node, topic: str, lines: list[str]) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n, line in enumerate(lines):
         producer.produce(topic, line.encode(), partition=n % 2)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def counts_of(printed: str) -> dict[str, list[int]]:
@@ -67,7 +67,7 @@ def test_the_published_broker_compatibility_program(
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         names = ("brokerCompatibilitySourceTopic", "brokerCompatibilitySinkTopic")
         for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-            created.result(20)
+            created.result(60)
         settings.write_text(
             f"bootstrap.servers={node.bootstrap}\n"
             f"state.dir={tmp_path}\n"

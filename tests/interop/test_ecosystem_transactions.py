@@ -56,13 +56,12 @@ def apaches(node: Node, java: JavaSession) -> ApachesTool:
 
 
 def begin(node: Node, transactional_id: str, topic: str, **settings: str) -> Producer:
-    producer = Producer(
-        {"bootstrap.servers": node.bootstrap, "transactional.id": transactional_id} | settings
-    )
-    producer.init_transactions(40)
+    own = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": node.bootstrap} | own | settings)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return producer
 
 
@@ -88,7 +87,7 @@ def test_open_and_ended_ones_are_told_alike_and_one_is_aborted(
     node: Node, headrace: CommandLine, apaches: ApachesTool
 ) -> None:
     topic = create_topic(node.bootstrap, "told", partitions=2)
-    begin(node, "ended", topic).commit_transaction(40)
+    begin(node, "ended", topic).commit_transaction(60)
     alive = begin(node, "alive", topic)
 
     def listed() -> dict[str, tuple[str, str]]:
@@ -126,7 +125,7 @@ def test_open_and_ended_ones_are_told_alike_and_one_is_aborted(
     assert opened() == []
     assert listed()["alive"][1] == "Empty", "its id has a new producer"
     with pytest.raises(KafkaException):
-        alive.commit_transaction(20)
+        alive.commit_transaction(60)
     assert read(node, topic) == ["x"]
 
 
@@ -147,26 +146,26 @@ def test_one_that_hangs_is_found_and_ended_by_both(
         assert [(o["partition"], o["producer_id"], o["start_offset"]) for o in ours] == shown
         return list(ours)
 
-    begin(node, "first", topic).commit_transaction(40)
+    begin(node, "first", topic).commit_transaction(60)
     assert found() == []
     alive = begin(node, "second", topic)  # open, but it does not hang
     where = (*of_topic, "--partition", "1")
     for number, by in enumerate(("headrace", "apache")):
         leave_hanging(node, headrace, ("first", "ended-too")[number], topic)
         plain.produce(topic, f"after {by}".encode(), partition=1)
-        assert plain.flush(20) == 0
+        assert plain.flush(60) == 0
         [hanging] = found()
         assert f"after {by}" not in read(node, topic)
         if by == "headrace":
             headrace("transactions", "abort", *where, "--execute")
-            begin(node, "ended-too", topic).abort_transaction(40)
+            begin(node, "ended-too", topic).abort_transaction(60)
         else:
             apaches("abort", *where, "--start-offset", str(hanging["start_offset"]))
         assert found() == []
         assert f"after {by}" in read(node, topic)
     said = headrace.failure("transactions", "abort", *of_topic, "--partition", "0")
     assert "does not hang: it is that of second" in said
-    alive.commit_transaction(40)
+    alive.commit_transaction(60)
     assert sorted(read(node, topic)) == ["after apache", "after headrace", "x", "x"]
 
 
@@ -196,4 +195,4 @@ def test_who_lacks_a_right_is_told_so(
         assert headrace.json("transactions", "list", *poor)[0]["state"] == "Ongoing"
         said = headrace.failure("transactions", "abort", "hidden", "--execute", *poor)
         assert "cannot be aborted: " in said and "acls add" in said
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)

@@ -28,7 +28,7 @@ def test_what_the_verifiable_producer_was_told_is_what_lies_in_the_topic(
     what = ["--max-messages", "300", "--repeating-keys", "7", "--value-prefix", "5"]
     # It closes its producer only when its JVM ends, so it has one to itself.
     command = java_command(f"{TOOLS}.VerifiableProducer", *where, *what, "--acks", acks)
-    told = events(run(command, timeout_s=60))
+    told = events(run(command, timeout_s=180))
     sent = [e for e in told if e["name"] == "producer_send_success"]
     assert [told[-1]["name"], told[-1]["sent"], told[-1]["acked"]] == ["tool_data", 300, 300]
 
@@ -54,7 +54,7 @@ def test_the_verifiable_consumer_reads_and_commits_everything(
     sent = {str(n) for n in range(300)}
     for value in sent:
         producer.produce(topic, value.encode(), partition=int(value) % 3)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
     group = ["--group-id", f"g-{topic}", "--group-protocol", protocol]
     limits = ["--max-messages", "300", "--reset-policy", "earliest", "--verbose"]
