@@ -40,6 +40,34 @@ def handle(
 ) -> OffsetCommitResponse | Parked:
     if not may(broker, call, READ, GROUP, request.group_id):
         return refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    response, commits, accepted = read(broker, request, call)
+    if not accepted and request.topics:
+        return response
+    try:
+        answered: OffsetCommitResponse | Parked = broker.groups.ask(
+            request.group_id,
+            call.now,
+            offset_rules.commit,
+            request,
+            commits,
+            response,
+            call.version,
+            call.now,
+        )
+    except KafkaError as refusal:
+        for answer in accepted:
+            answer.error_code = refusal.code
+        return response
+    if len(commits) == len(accepted) == 1 and len(request.topics) == 1 and answered is response:
+        topic = broker.image.topics[commits[0][0]]
+        remember(call.session, call.version, call.frame, request, topic, response)
+    return answered
+
+
+def read(
+    broker: Broker, request: OffsetCommitRequest, call: Call
+) -> tuple[OffsetCommitResponse, list[Commit], list[OffsetCommitResponsePartition]]:
+    """The answer with what is refused at once, what is to be committed, and its answers."""
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     response = OffsetCommitResponse()
     commits: list[Commit] = []
@@ -76,27 +104,7 @@ def handle(
             )
             commits.append((topic.name, part.partition_index, value))
         response.topics.append(OffsetCommitResponseTopic(wanted.name, wanted.topic_id, answers))
-    if not accepted and request.topics:
-        return response
-    try:
-        answered: OffsetCommitResponse | Parked = broker.groups.ask(
-            request.group_id,
-            call.now,
-            offset_rules.commit,
-            request,
-            commits,
-            response,
-            call.version,
-            call.now,
-        )
-    except KafkaError as refusal:
-        for answer in accepted:
-            answer.error_code = refusal.code
-        return response
-    if len(commits) == len(accepted) == 1 and len(request.topics) == 1 and answered is response:
-        topic = image.topics[commits[0][0]]
-        remember(call.session, call.version, call.frame, request, topic, response)
-    return answered
+    return response, commits, accepted
 
 
 def recognize_one(
