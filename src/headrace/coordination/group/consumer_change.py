@@ -6,7 +6,7 @@ targets and patterns here are the group's own until something differs, then copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import subscriptions
@@ -181,9 +181,11 @@ class Change:
 
     def _match_patterns(self) -> bool:
         """Whether the members' patterns match other topics than before; recorded if so."""
-        known = self.group.patterns
+        known, topics, seen = self.group.patterns, self.image.topics, self.group.topics_seen
         regexes = sorted({wish.regex for wish in self.wishes if wish.regex})
-        found = {regex: self._matched(regex) for regex in regexes}
+        looks_again = bool(regexes) and seen is not None and seen is not topics
+        new = topics.keys() - seen.keys() if looks_again else frozenset[str]()
+        found = {regex: self._matched(regex, new) for regex in regexes}
         for regex, names in found.items():
             if known.get(regex) != names:
                 self.records.append(
@@ -194,16 +196,15 @@ class Change:
         self.patterns = found
         return found != known
 
-    def _matched(self, regex: str) -> frozenset[str]:
-        """A group that has looked before tries only what is new, unless rights have changed."""
+    def _matched(self, regex: str, new: Set[str]) -> frozenset[str]:
+        """A group that has looked before tries only new topics, unless rights have changed."""
         group, topics = self.group, self.image.topics
         known, seen = group.patterns.get(regex), group.topics_seen
         if known is None or seen is None or group.sight_seen != self.sight.change:
             return self.sight.of(subscriptions.matching(regex, topics))
         if seen is topics:
             return known
-        new = subscriptions.matching(regex, topics.keys() - seen.keys())
-        return known.intersection(topics) | self.sight.of(new)
+        return known.intersection(topics) | self.sight.of(subscriptions.matching(regex, new))
 
     # --- who gets what
 

@@ -40,7 +40,7 @@ from headrace.protocol.messages.group_metadata_key import GroupMetadataKey
 from headrace.protocol.messages.group_metadata_value import GroupMetadataValue
 from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.primitives import ZERO_ID
+from headrace.protocol.primitives import BROKEN, ZERO_ID
 
 # Version 1 of a committed offset is the only one that has room for a time to forget it.
 OFFSET_WITH_EXPIRY = 1
@@ -54,6 +54,11 @@ _int = Struct(">i").pack
 _offset_head = Struct(">hqiB").pack  # version, offset, leader epoch, length of the note and one
 _offset_tail = Struct(">qBBB16s").pack  # time; one tag, number 0, 16 bytes: the topic's id
 _OFFSET_KEY = offset_commit_key.API_KEY
+_read_short = Struct(">h").unpack_from
+_read_int = Struct(">i").unpack_from
+_read_offset_head = Struct(">hqiB").unpack_from
+_read_offset_tail = Struct(">qBBB16s").unpack_from
+_HEAD_SIZE, _TAIL_SIZE = 15, 27
 
 
 def _encode_offset(record: Record) -> Encoded | None:
@@ -71,6 +76,32 @@ def _encode_offset(record: Record) -> Encoded | None:
         _offset_head(OFFSET, value.offset, value.leader_epoch, length) + note
         + _offset_tail(value.commit_timestamp, 1, 0, 16, value.topic_id),
     )  # fmt: skip
+
+
+def _decode_offset(key: bytes, value: bytes) -> Record | None:
+    """The other way round: what takes longest when a node starts that keeps many offsets."""
+    try:
+        version, offset, leader_epoch, length = _read_offset_head(value)
+        topic_at = 4 + _read_short(key, 2)[0]
+        end = topic_at + 2 + _read_short(key, topic_at)[0]
+        note_end = _HEAD_SIZE + length - 1
+        sizes = len(key) - end, len(value) - note_end
+        if version != OFFSET or not 0 < length <= _SHORT or sizes != (4, _TAIL_SIZE):
+            return None
+        time, tags, tag, size, topic_id = _read_offset_tail(value, note_end)
+        if (tags, tag, size) != (1, 0, 16):
+            return None
+        return Record(
+            OffsetCommitKey(
+                key[4:topic_at].decode(), key[topic_at + 2 : end].decode(), _read_int(key, end)[0]
+            ),
+            OffsetCommitValue(
+                offset, leader_epoch, value[_HEAD_SIZE:note_end].decode(), time, -1, topic_id
+            ),
+            version,
+        )
+    except BROKEN:
+        return None  # the general way says what is wrong
 
 
 CODEC = RecordCodec(
@@ -98,6 +129,7 @@ CODEC = RecordCodec(
         (streams_group_metadata_key, streams_group_metadata_value),
     ],
     shortcuts={OffsetCommitKey: _encode_offset},
+    reading_shortcuts={_OFFSET_KEY: _decode_offset},
 )
 
 
