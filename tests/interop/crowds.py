@@ -58,7 +58,7 @@ _turn = itertools.cycle(ADDRESSES)
 
 def connect_from_anywhere(port: int) -> socket.socket:
     source = (next(_turn), 0)
-    return socket.create_connection(("127.0.0.1", port), timeout=20, source_address=source)
+    return socket.create_connection(("127.0.0.1", port), timeout=60, source_address=source)
 
 
 def is_at_end(connection: socket.socket) -> bool:
@@ -175,7 +175,7 @@ def storm(port: int, threads: int, once: Callable[[socket.socket], Any]) -> Iter
     finally:
         stop.set()
         for thread in running:
-            thread.join(30)
+            thread.join(90)
 
 
 def ask_and_leave(connection: socket.socket) -> None:

@@ -38,6 +38,7 @@ from tests.conformance.wire import (
 )
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.interop.companion import Companion
+from tests.interop.crowds import API_VERSIONS
 
 SEED = 11
 MB = 1 << 20
@@ -63,7 +64,7 @@ def others_keep_working(
     node: Node, topic: Topic, *, memory_mb: int, slowest_s: float = 2.0
 ) -> Iterator[Companion]:
     """Around an attack: a companion, and bounds on what the attack may cost."""
-    with Companion(node.port, topic) as companion:
+    with Companion(node, topic) as companion:
         wait_for_rounds(companion, 20)
         node.forget_peak()
         before = node.memory_bytes()
@@ -77,7 +78,7 @@ def others_keep_working(
         assert grown < memory_mb, f"memory grew by {grown:.0f} MB"
 
 
-def wait_for_rounds(companion: Companion, count: int, within_s: float = 20) -> None:
+def wait_for_rounds(companion: Companion, count: int, within_s: float = 120) -> None:
     deadline = time.monotonic() + within_s
     while len(companion.latencies_s) < count and companion.trouble is None:
         assert time.monotonic() < deadline, "the companion stands still"
@@ -85,7 +86,7 @@ def wait_for_rounds(companion: Companion, count: int, within_s: float = 20) -> N
 
 
 def connect(node: Node) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", node.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", node.port), timeout=60)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -100,16 +101,24 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
+def is_served(connection: socket.socket) -> bool:
+    """Whether a request is answered; or it is closed."""
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(API_VERSIONS)
+        return connection.recv(4) != b""
+    return False
+
+
 def logged_within_bounds(node: Node, ports: list[int]) -> None:
     """Every refusal is in the log: some a second by their address, the others by their number."""
     if node.name != "headrace":
         return
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     named: Counter[str] = Counter()
     unnamed = 0
     while named.total() + unnamed < len(ports) and time.monotonic() < deadline:
         time.sleep(0.05)
-        text = node.log_text()
+        text = "\n".join(node.log_lines())
         named = Counter(re.findall(r"closed the connection of 127\.0\.0\.1:(\d+)", text))
         unnamed = sum(map(int, re.findall(r"closed (\d+) more connections", text)))
     assert named.total() + unnamed == len(ports), f"{named.total()} by address, {unnamed} more"
@@ -248,13 +257,10 @@ def test_connections_beyond_the_limit_are_closed(target: str, tmp_path: Path) ->
         stage = Stage(node)
         topic = stage.topic("limited")
         stage.drop()
-        with Companion(node.port, topic) as companion, contextlib.ExitStack() as held:
+        with Companion(node, topic) as companion, contextlib.ExitStack() as held:
             wait_for_rounds(companion, 5)
             connections = [held.enter_context(connect(node)) for _ in range(80)]
-            for connection in connections:
-                connection.settimeout(0.02)
-            time.sleep(0.3)
-            closed = sum(is_closed(connection) for connection in connections)
+            closed = sum(not is_served(connection) for connection in connections)
             assert 28 <= closed <= 33, f"{closed} of 80 were closed at a limit of 50"
         assert companion.trouble is None
 

