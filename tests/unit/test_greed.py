@@ -36,7 +36,7 @@ from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.group_readers import Reader
-from tests.unit.broker.test_acls_on_their_paths import Guarded
+from tests.unit.broker.guarded_bench import Guarded
 from tests.unit.serving.conversation import frame
 
 E = ErrorCode

@@ -54,7 +54,7 @@ from tests.unit.attacks import (
     words_in,
 )
 from tests.unit.broker.bench import Bench, fetch_request, values_in
-from tests.unit.broker.test_acls_on_their_paths import Guarded
+from tests.unit.broker.guarded_bench import Guarded
 from tests.unit.server.a_secured_server import is_closed
 
 PACKAGE = Path(compression.__file__).parents[1]

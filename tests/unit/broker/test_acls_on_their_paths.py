@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.protocol.acls import Operation, PatternType, ResourceType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
-    create_acls,
     create_topics,
-    delete_acls,
     delete_topics,
     describe_groups,
     describe_topic_partitions,
@@ -31,51 +29,11 @@ from headrace.serving.api import Refused
 from headrace.serving.principal import Principal
 from headrace.serving.session import Session
 from tests.unit.broker.bench import PARKED, Bench, build, fetch_request, only_partition, values_in
+from tests.unit.broker.guarded_bench import Guarded
 
-STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 ZERO = bytes(16)
-
-
-class Guarded(Bench):
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        super().__init__(
-            folder,
-            authorizer_class_name=STANDARD,
-            super_users="User:ANONYMOUS",
-            offsets_topic_num_partitions=1,
-            transaction_state_log_num_partitions=1,
-            **settings,
-        )
-        self.seen_denied: list[Any] = []
-        assert self.node.authorizer is not None
-        self.node.authorizer.on_denied = lambda *about: self.seen_denied.append(about)
-
-    def alice(self) -> Session:
-        session: Session = self.connect()
-        session.principal = Principal("User", "alice")
-        return session
-
-    def allow(
-        self,
-        operation: Operation,
-        name: str,
-        kind: ResourceType = TOPIC,
-        pattern: PatternType = PatternType.LITERAL,
-    ) -> None:
-        entry = create_acls.AclCreation(
-            kind, name, pattern, "User:alice", "*", operation, Permission.ALLOW
-        )
-        [result] = self.ask(create_acls, create_acls.CreateAclsRequest([entry])).results
-        assert result.error_code == 0
-
-    def take_away(self, operation: Operation) -> None:
-        wanted = delete_acls.DeleteAclsFilter(
-            ResourceType.ANY, None, PatternType.ANY, None, None, operation, Permission.ANY
-        )
-        [result] = self.ask(delete_acls, delete_acls.DeleteAclsRequest([wanted])).filter_results
-        assert result.matching_acls
 
 
 @pytest.fixture
