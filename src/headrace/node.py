@@ -482,6 +482,8 @@ class Node:
             self.cleaner.tick()
         if not self._unwritten.gathers and self.broker.disk_is_quiet():
             self._unwritten.gather_again()
+        if self.broker.unopened:
+            self.broker.open_what_had_no_room()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
             self._flushes.append(FlushOfEverything(found))
         for work in self.partitions.due_work():

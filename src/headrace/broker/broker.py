@@ -89,6 +89,7 @@ class Broker:
         "bytes_out",
         "disk_refusals",
         "disk_refused_ms",
+        "unopened",
         "_quiet_until_ms",
         "now",
         "groups",
@@ -142,6 +143,7 @@ class Broker:
         self.disk_refusals = 0
         self.disk_refused_ms = 0  # when it did so last
         self._quiet_until_ms = 0
+        self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
         self.groups = GroupCoordinator(self, new_member_id)
@@ -224,7 +226,7 @@ class Broker:
             self.authorizer.follow(image.acls)
         if before.topics is not image.topics:
             for topic_id in before.topics_by_id.keys() - image.topics_by_id.keys():
-                self._remove(self.topics.by_id[topic_id])
+                self._remove(before.topics_by_id[topic_id])
             for topic_id, topic in image.topics_by_id.items():
                 if before.topics_by_id.get(topic_id) is not topic:
                     self._take_over(topic)
@@ -246,28 +248,42 @@ class Broker:
         if gone:
             self.groups.forget_topics(frozenset(gone))
 
+    def open_what_had_no_room(self) -> None:
+        for topic_id in list(self.unopened):
+            self._take_over(self.image.topics_by_id[topic_id])
+        self._coordinators_follow(self.image, self.image)
+
     def _take_over(self, described: TopicImage) -> None:
-        topic = self.topics.by_id.get(described.id)
-        if topic is None:
-            topic = Topic(described.name, described.id)
+        """New partitions are there when all of them have their folders: what belongs to which
+        partition of a coordinator's topic is found by their number."""
+        topic = self.topics.by_id.get(described.id) or Topic(described.name, described.id)
+        missing = range(len(topic.leaders), len(described.partitions))
+        try:
+            topic.leaders += [self._lead(described, index) for index in missing]
+            self.unopened.discard(described.id)
+        except OSError as problem:
+            self.unopened.add(described.id)
+            self.disk_refused(f"{self.partitions.folder}/{described.name}: {problem.strerror}")
+        if topic.leaders:
             self.topics.add(topic)
-        for index in range(len(topic.leaders), len(described.partitions)):
-            log = self.partitions.open(described, index, self.image)
-            topic.leaders.append(
-                PartitionLeader(
-                    described.name,
-                    described.id,
-                    index,
-                    log,
-                    described.partitions[index].leader_epoch,
-                    commits_at_once=not self.durable,
-                    on_progress=self.partition_changed,
-                )
-            )
-        for leader, partition in zip(topic.leaders, described.partitions, strict=True):
+        for leader, partition in zip(topic.leaders, described.partitions, strict=False):
             leader.begin_epoch(partition.leader_epoch)
             leader.in_sync = len(partition.isr)
         self._configure(topic)
+
+    def _lead(self, described: TopicImage, index: int) -> PartitionLeader:
+        epoch = described.partitions[index].leader_epoch
+        leader = PartitionLeader(
+            described.name,
+            described.id,
+            index,
+            self.partitions.open(described, index, self.image),
+            epoch,
+            commits_at_once=not self.durable,
+            on_progress=self.partition_changed,
+        )
+        leader.begin_epoch(epoch)
+        return leader
 
     def _configure(self, topic: Topic) -> None:
         settings, min_in_sync = self.partitions.settings_of(topic.name, self.image)
@@ -275,8 +291,12 @@ class Broker:
             leader.log.settings = settings
             leader.min_in_sync = min_in_sync
 
-    def _remove(self, topic: Topic) -> None:
-        self.topics.remove(topic)
-        for leader in topic.leaders:
-            self.partition_changed(leader)  # who waits here learns that the topic is gone
-            self.partitions.delete(leader.topic, leader.index)
+    def _remove(self, described: TopicImage) -> None:
+        self.unopened.discard(described.id)
+        topic = self.topics.by_id.get(described.id)
+        if topic is not None:
+            self.topics.remove(topic)
+            for leader in topic.leaders:
+                self.partition_changed(leader)  # who waits here learns that the topic is gone
+        for index in range(len(described.partitions)):
+            self.partitions.delete(described.name, index)

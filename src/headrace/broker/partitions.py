@@ -112,6 +112,8 @@ class Partitions:
         return found
 
     def delete(self, topic: str, index: int) -> None:
+        if (topic, index) not in self._logs.logs:
+            return  # there was no room for it
         settings = self._logs.logs[topic, index].settings
         renamed = self._logs.delete(topic, index, self._randomness(16).hex())
         self.remove_later([renamed], settings.file_delete_delay_ms)

@@ -102,7 +102,12 @@ class SegmentedLog:
             open_files.disk.make_folder(folder)
         loader = Loader(open_files, folder, settings, now_wall_ms)
         first = start_offset or 0
-        log._adopt(loader.load(recovery_point=recovery_point, start_offset=first, clean=clean))
+        try:
+            log._adopt(loader.load(recovery_point=recovery_point, start_offset=first, clean=clean))
+        except OSError:
+            if is_new:  # or the next one would not know that its names are
+                open_files.disk.remove_folder(folder)
+            raise
         if is_new:
             log._names_are_new()
         return log

@@ -9,6 +9,7 @@ class Room:
 
     def __init__(self):
         self.refuses = lambda path: False
+        self.refuses_files = False  # new ones, and small ones that are written anew
         self.asked = self.refused = 0
 
     def ask(self, path):
@@ -36,6 +37,11 @@ class FillingDisk(RealDisk):
 
     def __init__(self, room):
         self.room = room
+
+    def write_file(self, path, pieces, *, flush=True):
+        if self.room.refuses_files:
+            raise OSError(28, "No space left on device")
+        super().write_file(path, pieces, flush=flush)
 
     def open(self, path, *, create=False):
         plain = super().open(path, create=create)

@@ -4,9 +4,17 @@ it, and all goes on when there is room."""
 import pytest
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch, join_group, list_offsets, offset_commit, produce
+from headrace.protocol.messages import (
+    delete_topics,
+    fetch,
+    join_group,
+    list_offsets,
+    offset_commit,
+    produce,
+)
+from headrace.server.real_disk import RealDisk
 from tests.unit.broker.bench import PARKED, Bench, CutOff, build, fetch_request, values_in
-from tests.unit.broker.filling_disk import make_room_for_benches
+from tests.unit.broker.filling_disk import FillingDisk, make_room_for_benches
 from tests.unit.broker.group_bench import GroupBench
 from tests.unit.broker.group_readers import Reader, describe
 
@@ -331,3 +339,44 @@ def test_a_node_stops_on_a_full_disk(bench, room, tmp_path):
     again = Bench(tmp_path / "data")
     assert values_in(again.fetch("full").records) == [b"before"]
     assert again.produce("full", "after").error_code == NONE
+
+
+def test_a_topic_that_has_no_room_for_its_folders_gets_them_later(bench, room, tmp_path, caplog):
+    room.refuses_files = True
+    bench.ids["new"] = bench.create("new", partitions=3)
+    bench.ids["gone"] = bench.create("gone", partitions=3)
+    for _ in range(5):
+        bench.advance(1_000)
+        assert bench.produce("new", "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert bench.produce("other", "goes on").error_code == NONE
+    assert caplog.text.count("No space left") == 1
+    gone = [delete_topics.DeleteTopicState("gone")]
+    answer = bench.ask(delete_topics, delete_topics.DeleteTopicsRequest(gone, [], 1_000))
+    assert answer.responses[0].error_code == NONE
+    room.refuses_files = False
+    bench.advance(1_000)
+    assert bench.produce("new", "x", partition=2).error_code == NONE
+    assert bench.produce("gone", "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    folders = {path.name for path in (tmp_path / "data").iterdir() if path.is_dir()}
+    assert {"new-0", "new-1", "new-2"} <= folders and not {"gone-0", "gone-1"} & folders
+
+
+def test_a_coordinator_works_when_all_its_partitions_have_room(tmp_path, room):
+    """Which partition a group belongs to depends on how many there are."""
+    groups = GroupBench(tmp_path)
+    groups.create("full")
+    lets = iter([True, False])
+
+    def some_room(self, path, pieces, *, flush=True):
+        if not next(lets, False):
+            raise OSError(28, "No space left on device")
+        RealDisk.write_file(self, path, pieces, flush=flush)
+
+    with pytest.MonkeyPatch.context() as filling:
+        filling.setattr(FillingDisk, "write_file", some_room)
+        groups.find("g")
+    assert groups.commit("g", "full", 5) == ErrorCode.NOT_COORDINATOR
+    groups.advance(1_000)
+    assert groups.commit("g", "full", 5) == NONE
+    assert groups.committed("g", "full") == 5
+    assert GroupBench(tmp_path).committed("g", "full") == 5
