@@ -26,23 +26,27 @@ class Record(NamedTuple):
 
 Encoded = tuple[bytes, bytes | None]  # key and value
 Shortcut = Callable[[Record], Encoded | None]
+ReadingShortcut = Callable[[bytes, bytes], Record | None]
 
 
 class RecordCodec:
     """`kinds` are the pairs of generated modules: of a key, and of its value.
 
-    `shortcuts` encode the usual form of frequent records at once, by the type of their keys; None
-    is their answer to any other form.
+    `shortcuts` encode the usual form of frequent records at once, by the type of their keys, and
+    `reading_shortcuts` decode it, by the number of their type; None is their answer to any other
+    form.
     """
 
-    __slots__ = ("_by_type", "_by_key", "_shortcuts")
+    __slots__ = ("_by_type", "_by_key", "_shortcuts", "_reading_shortcuts")
 
     def __init__(
         self,
         kinds: Iterable[tuple[ModuleType, ModuleType]],
         shortcuts: Mapping[type[Any], Shortcut] | None = None,
+        reading_shortcuts: Mapping[int, ReadingShortcut] | None = None,
     ) -> None:
         self._shortcuts = dict(shortcuts or {})
+        self._reading_shortcuts = dict(reading_shortcuts or {})
         self._by_type: dict[int, tuple[Any, Any]] = {}
         self._by_key: dict[type[Any], tuple[bytes, Any, Any]] = {}
         for keys, values in kinds:
@@ -70,7 +74,13 @@ class RecordCodec:
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
         """None: of a kind that this release does not know."""
-        kind = self._by_type.get(int.from_bytes(key[:2], "big"))
+        number = int.from_bytes(key[:2], "big")
+        shortcut = self._reading_shortcuts.get(number)
+        if shortcut is not None and value is not None:
+            record = shortcut(key, value)
+            if record is not None:
+                return record
+        kind = self._by_type.get(number)
         if kind is None or len(key) < 2:
             return None
         decode_key, decode_value = kind

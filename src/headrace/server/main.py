@@ -6,12 +6,13 @@ form keeps a message on its line: nobody writes lines of his own into it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Callable
 
-from headrace.server.server import Server
+from headrace.server.server import GC_THRESHOLDS, Server
 from headrace.server.settings import Settings
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -40,6 +41,8 @@ def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(LOG_FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # Before it loads: of a million committed offsets the collector would look at each many times.
+    gc.set_threshold(*GC_THRESHOLDS)
     server = Server(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())

@@ -197,7 +197,6 @@ class Server:
         if own_process:
             gc.collect()
             gc.freeze()
-            gc.set_threshold(*GC_THRESHOLDS)
         self.door.open()
 
     def start_services(self) -> None:

@@ -1,11 +1,14 @@
 """Committed offsets: kept, fetched, deleted, expired, found again."""
 
+from random import Random
+
 import pytest
 
 from headrace.coordination.group import records
+from headrace.coordination.records import RecordCodec
 from headrace.coordination.shard import Decision
 from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import (
     list_groups,
@@ -258,3 +261,24 @@ def test_the_shortcut_of_the_codec_writes_what_the_generated_codec_writes(note, 
     offset_commit_value.ENCODE[4](value, encoded.append)
     assert records.CODEC.encode(record) == (b"".join(key), b"".join(encoded))
     assert records.CODEC.decode(*records.CODEC.encode(record)) == record
+
+
+def test_the_shortcut_of_the_codec_reads_what_the_generated_codec_reads():
+    """Also of bytes that are damaged: the same record, or the same refusal."""
+    general = RecordCodec([(offset_commit_key, offset_commit_value)])
+    random = Random(1)
+    value = OffsetCommitValue(7, 3, "a note", 1_700_000_000_000, -1, bytes(range(16)))
+    good = records.CODEC.encode(records.committed_offset("gruppe", "orders", 2, value))
+    for _ in range(3_000):
+        key, body = map(bytearray, good)
+        part = random.choice((key, body))
+        at = random.randrange(2 if part is key else 0, len(part))
+        part[at : at + random.randrange(3)] = random.choice((b"", b"\xff", random.randbytes(2)))
+        assert read(records.CODEC, key, body) == read(general, key, body), (key, body)
+
+
+def read(codec, key, value):
+    try:
+        return codec.decode(bytes(key), bytes(value))
+    except MalformedMessage:
+        return "malformed"

@@ -88,6 +88,8 @@ def _decode_offset(key: bytes, value: bytes) -> Record | None:
         sizes = len(key) - end, len(value) - note_end
         if version != OFFSET or not 0 < length <= _SHORT or sizes != (4, _TAIL_SIZE):
             return None
+        if not 4 <= topic_at <= end - 2:
+            return None  # a length below zero
         time, tags, tag, size, topic_id = _read_offset_tail(value, note_end)
         if (tags, tag, size) != (1, 0, 16):
             return None
