@@ -253,6 +253,11 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
                 f"'{topic}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
                 "249 at most."
             )
+        case KafkaError.INVALID_RECORD:
+            return DeliveryFailed(
+                f"The broker refuses a record for {topic} as invalid: {_said(error)}. The usual "
+                "reason is a topic that compacts (cleanup.policy): give each record a key."
+            )
         case KafkaError.MSG_SIZE_TOO_LARGE:
             return DeliveryFailed(
                 f"A record is too large for {topic}: raise the topic's max.message.bytes, or send "

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from headrace.client import Admin, AsyncConsumer, Consumer, Misuse, TopicPartition
+from headrace.client import (
+    Admin,
+    AsyncConsumer,
+    Consumer,
+    DeliveryFailed,
+    Misuse,
+    Producer,
+    TopicPartition,
+)
 from headrace.testing import Broker
 
 FORGETFUL = """
@@ -61,6 +69,18 @@ def test_a_consumer_without_anything_to_read_says_so(headrace_broker: Broker) ->
                 await consumer.poll(0.1)
 
     asyncio.run(story())
+
+
+def test_a_record_without_a_key_for_a_compacted_topic(headrace_broker: Broker) -> None:
+    compacts = {"cleanup.policy": "compact"}
+    Admin(headrace_broker.bootstrap).topics.create("prices", partitions=1, settings=compacts)
+    with (
+        Producer(headrace_broker.bootstrap) as producer,
+        pytest.raises(
+            DeliveryFailed, match=r"compacts \(cleanup\.policy\): give each record a key"
+        ),
+    ):
+        producer.send_sync("prices", "42")
 
 
 def test_that_no_broker_answers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -77,6 +77,9 @@ def typed() -> None:
         assert_type(consumer.poll(), Record[str, Order] | None)
         assert_type(consumer.batch(), list[Record[str, Order]])
         assert_type(consumer.positions(), dict[TopicPartition, int])
+        for record in consumer:
+            assert_type(consumer.commit(record, timeout_s=5), dict[TopicPartition, int])
+            consumer.commit_async({record.place: record.offset + 1})
 
 
 def half_typed() -> None:
