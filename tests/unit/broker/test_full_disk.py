@@ -5,10 +5,14 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    alter_user_scram_credentials,
+    create_partitions,
     delete_topics,
     fetch,
+    find_coordinator,
     join_group,
     list_offsets,
+    metadata,
     offset_commit,
     produce,
 )
@@ -380,3 +384,29 @@ def test_a_coordinator_works_when_all_its_partitions_have_room(tmp_path, room):
     assert groups.commit("g", "full", 5) == NONE
     assert groups.committed("g", "full") == 5
     assert GroupBench(tmp_path).committed("g", "full") == 5
+
+
+def test_what_cannot_be_noted_in_the_metadata_is_refused_and_nobody_is_misled(tmp_path, room):
+    bench = Bench(tmp_path)
+    bench.create("full")
+    room.refuses = lambda path: "/__cluster_metadata" in path
+    topics = [delete_topics.DeleteTopicState("full")]
+    answer = bench.ask(delete_topics, delete_topics.DeleteTopicsRequest(topics, [], 1_000))
+    assert answer.responses[0].error_code == NO_ROOM
+    more = create_partitions.CreatePartitionsTopic("full", 3, None)
+    answer = bench.ask(create_partitions, create_partitions.CreatePartitionsRequest([more], 1_000))
+    assert answer.results[0].error_code == NO_ROOM
+    user = alter_user_scram_credentials.ScramCredentialUpsertion("u", 1, 4_096, b"salt", b"x" * 32)
+    request = alter_user_scram_credentials.AlterUserScramCredentialsRequest([], [user])
+    assert bench.ask(alter_user_scram_credentials, request).results[0].error_code == NO_ROOM
+    wanted = [metadata.MetadataRequestTopic(bytes(16), name) for name in ("full", "fresh")]
+    answer = bench.ask(metadata, metadata.MetadataRequest(wanted, True), version=12)
+    assert len(answer.brokers) == 1
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {t.name: t.error_code for t in answer.topics} == {"full": NONE, "fresh": unknown}
+    request = find_coordinator.FindCoordinatorRequest("g", 0, ["g"])
+    [found] = bench.ask(find_coordinator, request).coordinators
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    room.refuses = lambda path: False
+    [found] = bench.ask(find_coordinator, request).coordinators
+    assert found.error_code == NONE

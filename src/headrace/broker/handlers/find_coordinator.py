@@ -12,7 +12,7 @@ from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
 from headrace.broker.groups import GROUP_KEY
 from headrace.broker.transactions import TRANSACTION_KEY
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import find_coordinator as messages
 from headrace.protocol.messages.find_coordinator import (
@@ -52,9 +52,12 @@ def handle(
         and len(denied) < len(set(keys))
     ):
         partitions, replicas, settings = coordinator.topic_rules()
-        later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
-            coordinator.topic, partitions, replicas, settings, answer, call.now
-        )
+        try:
+            later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
+                coordinator.topic, partitions, replicas, settings, answer, call.now
+            )
+        except KafkaError:
+            return answer()  # a full disk: not available yet
         return later
     return answer()
 

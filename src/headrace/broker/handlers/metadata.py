@@ -20,7 +20,7 @@ from headrace.broker.topic_auto_creation import is_legal, missing_topics
 from headrace.metadata.image import TopicImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import metadata as messages
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -76,9 +76,12 @@ def handle(
     missing = [name for name in missing_topics(broker, request) if name not in refused]
     if missing:
         # The answer waits until they are there, so that nobody has to ask twice.
-        later: MetadataResponse | Parked = broker.controller.create_topics(
-            missing, answer, call.now
-        )
+        try:
+            later: MetadataResponse | Parked = broker.controller.create_topics(
+                missing, answer, call.now
+            )
+        except KafkaError:
+            return answer()  # a full disk: they are not there yet, the others are
         return later
     return answer()
 

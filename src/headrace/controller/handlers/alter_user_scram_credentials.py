@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.controller.controller import Controller
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import alter_user_scram_credentials as messages
 from headrace.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -26,7 +26,10 @@ def handle(
     from headrace.controller import scram  # a node without users starts sooner without it
 
     decision = scram.alter(controller.image, request)
-    return controller.commit(decision.records, decision.response, call.now, late=_late)
+    try:
+        return controller.commit(decision.records, decision.response, call.now, late=_late)
+    except KafkaError as refusal:
+        return _failed(decision.response, refusal.code)
 
 
 def _refused(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
@@ -39,10 +42,16 @@ def _refused(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredent
 
 
 def _late(response: AlterUserScramCredentialsResponse) -> AlterUserScramCredentialsResponse:
+    return _failed(response, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _failed(
+    response: AlterUserScramCredentialsResponse, code: ErrorCode
+) -> AlterUserScramCredentialsResponse:
     for result in response.results:
         if not result.error_code:
-            result.error_code = ErrorCode.REQUEST_TIMED_OUT
-            result.error_message = ErrorCode.REQUEST_TIMED_OUT.description
+            result.error_code = code
+            result.error_message = code.description
     return response
 
 

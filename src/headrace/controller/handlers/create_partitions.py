@@ -12,7 +12,7 @@ from collections import Counter
 from headrace.controller import topics
 from headrace.controller.controller import Controller
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import create_partitions as messages
 from headrace.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -36,9 +36,12 @@ def handle(
     decision.response.results += denied
     if request.timeout_ms <= 0:
         return _not_begun(decision.response)
-    return controller.commit(
-        decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
-    )
+    try:
+        return controller.commit(
+            decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
+        )
+    except KafkaError as refusal:
+        return _refused(decision.response, refusal.code)
 
 
 def _take_out_denied(
@@ -65,8 +68,12 @@ def _not_begun(response: CreatePartitionsResponse) -> CreatePartitionsResponse:
 
 
 def _late(response: CreatePartitionsResponse) -> CreatePartitionsResponse:
+    return _refused(response, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _refused(response: CreatePartitionsResponse, code: ErrorCode) -> CreatePartitionsResponse:
     for topic in response.results:
-        topic.error_code = topic.error_code or ErrorCode.REQUEST_TIMED_OUT
+        topic.error_code = topic.error_code or code
     return response
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from headrace.controller import topics
 from headrace.controller.controller import Controller
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import delete_topics as messages
 from headrace.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -43,9 +43,12 @@ def handle(
     decision.response.responses += denied
     if request.timeout_ms <= 0:
         return _not_begun(decision.response)
-    return controller.commit(
-        decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
-    )
+    try:
+        return controller.commit(
+            decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
+        )
+    except KafkaError as refusal:
+        return _refused(decision.response, refusal.code)
 
 
 def _take_out_denied(
@@ -110,8 +113,12 @@ def _not_begun(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
 
 
 def _late(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+    return _refused(response, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _refused(response: DeleteTopicsResponse, code: ErrorCode) -> DeleteTopicsResponse:
     for topic in response.responses:
-        topic.error_code = topic.error_code or ErrorCode.REQUEST_TIMED_OUT
+        topic.error_code = topic.error_code or code
     return response
 
 
