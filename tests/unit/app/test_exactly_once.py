@@ -108,13 +108,16 @@ def test_a_partition_that_goes_leaves_when_its_results_are_written(
         assert first.worker is not None
         [work], owned = first.worker.works, first.worker.intake.owned
         cluster.until(lambda: work.stats.in_flight == 1)
-        for partition in (0, 1):  # they wait behind it, and are taken together
-            first.send("in", str(partition), partition=partition)
+        # They wait behind it and are taken together; the one of the partition that will go is the
+        # first of them, or it would not have begun by then and be left to the next owner.
+        first.send("in", "0", partition=0)
+        cluster.until(lambda: work.lanes.waiting == 1)
+        first.send("in", "1", partition=1)
         cluster.until(lambda: work.lanes.waiting == 2)
         plug.set()
         cluster.until(lambda: [one.running for one in owned.values()] == [1, 1])
         with second.running():
-            cluster.until(lambda: any(one.closing for one in list(owned.values())))
+            cluster.until(lambda: [one.closing for one in list(owned.values())] == [True, False])
             release.set()
             cluster.until(lambda: second.worker and len(second.worker.intake.owned) == 1)
     values = sorted(record.value for record in cluster.records("out"))
