@@ -146,9 +146,11 @@ def test_all_that_is_decided_ends_when_there_is_room(node: HeadraceNode) -> None
         until(lambda: len(committer.acknowledged) > before + 20, "commits go on")
     finally:
         committer.stop.set()
-        committer.join(2 * WITHIN_S)
+        committer.join(5 * WITHIN_S)
     assert not committer.is_alive()
     assert node.pid == process
+    # One turn of the loop each time, at most, of those who commit offsets.
+    assert node.log_text().count("closed the connection") <= 5 * TIMES_FULL
     ids = Admin(node.bootstrap).transactions
     until(
         lambda: ids.describe("committer").state in ("CompleteCommit", "CompleteAbort", "Empty"),
