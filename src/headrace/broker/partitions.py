@@ -17,6 +17,7 @@ from headrace.environment import Disk, Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.storage import checkpoints
+from headrace.storage.flush import write_and_flush_again
 from headrace.storage.log_folder import LogFolder
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
@@ -93,6 +94,9 @@ class Partitions:
             if known is None or found_id not in (None, known.id):
                 renamed = self._logs.put_aside_stray(topic, index, self._randomness(16).hex())
                 log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
+        if self._given.get("headrace.durability") == "disk":
+            for found in (self._metadata_log, *self._logs.logs.values()):
+                write_and_flush_again(found, self._disk)
 
     # What the broker asks for
 

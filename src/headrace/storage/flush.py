@@ -17,6 +17,8 @@ from typing import Any
 
 from headrace.environment import Disk, File
 
+CHUNK = 1 << 20
+
 
 @dataclass(slots=True)
 class Flush:
@@ -45,6 +47,25 @@ class FlushOfEverything:
     def flush_target(self) -> Flush | None:
         target: Flush | None = self._log.flush_target(everything=True)
         return target
+
+
+def write_and_flush_again(log: Any, disk: Disk) -> None:
+    """What was written and not flushed before a kill is on the disk when this returns.
+
+    A flush of it may have failed, which is what ended the node: the system then counts as written
+    what it has in memory only, and a flush alone would do nothing. So it is written once more.
+    """
+    if log.recovery_point >= log.end_offset:
+        return
+    for segment in log.segments.items[log.segments.number_at(log.recovery_point) :]:
+        found = segment.find(log.recovery_point)
+        file = segment.open_file()
+        for position in range(found[0] if found else file.size, file.size, CHUNK):
+            file.write_at(file.read(CHUNK, position), position)
+    flush = log.flush_target(everything=True)
+    if flush is not None:
+        flush.run(disk)
+        log.flushed(flush)
 
 
 @dataclass(slots=True)

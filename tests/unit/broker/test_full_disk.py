@@ -16,7 +16,8 @@ from headrace.protocol.messages import (
     offset_commit,
     produce,
 )
-from headrace.server.real_disk import RealDisk
+from headrace.server.real_disk import RealDisk, RealFile
+from tests.unit.broker import bench as bench_module
 from tests.unit.broker.bench import PARKED, Bench, CutOff, build, fetch_request, values_in
 from tests.unit.broker.filling_disk import FillingDisk, make_room_for_benches
 from tests.unit.broker.group_bench import GroupBench
@@ -251,6 +252,84 @@ def test_a_flush_that_fails_is_the_last_that_is_believed(durable):
     assert durable.node.failure is not None
     assert not session.outbox
     assert durable.fetch("often").high_watermark == 0
+
+
+class Sectors:
+    """What the disk has of each file, whatever the system shows of it."""
+
+    def __init__(self):
+        self.has = {}  # path -> bytes
+        self.dirty = set()  # paths that the system knows it must still write
+        self.fails = False
+
+    def flush(self, path):
+        written, self.dirty = path in self.dirty, self.dirty - {path}
+        if self.fails:
+            raise OSError(5, "Input/output error")  # told once; then the pages count as written
+        if written:
+            with open(path, "rb") as file:
+                self.has[path] = file.read()
+
+    def cut_power(self):
+        for path, data in self.has.items():
+            if path.endswith(".log") and "/orders-0/" in path:
+                with open(path, "wb") as file:
+                    file.write(data)
+
+
+class SectorFile(RealFile):
+    __slots__ = ("sectors",)
+
+    def append(self, data):
+        self.sectors.dirty.add(self.path)
+        super().append(data)
+
+    def write_at(self, data, position):
+        self.sectors.dirty.add(self.path)
+        super().write_at(data, position)
+
+    def flush(self):
+        self.sectors.flush(self.path)
+
+
+class SectorDisk(RealDisk):
+    __slots__ = ("sectors",)
+
+    def __init__(self, sectors):
+        self.sectors = sectors
+
+    def open(self, path, *, create=False):
+        plain = super().open(path, create=create)
+        file = SectorFile(path, plain._fd)
+        plain._fd = -1
+        file.sectors = self.sectors
+        return file
+
+
+def test_what_a_failed_flush_has_lost_is_not_acknowledged_after_a_restart(tmp_path, monkeypatch):
+    """The system still shows it from memory, and the producer sends it again: a duplicate."""
+    sectors = Sectors()
+    monkeypatch.setattr(bench_module, "RealDisk", lambda: SectorDisk(sectors))
+    settings = {"headrace_durability": "disk"}
+    who = {"producer_id": 7, "producer_epoch": 0}
+    first = Bench(tmp_path, **settings)
+    first.create("orders")
+    assert first.produce("orders", "a", base_sequence=0, **who).error_code == NONE
+    first.flushes_wait = True
+    assert first.produce("orders", "b", base_sequence=1, **who) == PARKED
+    sectors.fails = True
+    for work, done in list(first.background):
+        with pytest.raises(OSError):
+            work()
+        done(OSError(5, "Input/output error"))
+    assert first.node.failure is not None
+    sectors.fails = False
+    again = Bench(tmp_path, **settings)
+    assert again.produce("orders", "b", base_sequence=1, **who).error_code == NONE
+    seen = values_in(again.fetch("orders").records)
+    sectors.cut_power()
+    after = Bench(tmp_path, **settings)
+    assert values_in(after.fetch("orders").records) == seen == [b"a", b"b"]
 
 
 # --- groups
