@@ -21,7 +21,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 
-from headrace.client.errors import ClientError, Unreachable, explain, kafka_error
+from headrace.client.errors import ClientError, Misuse, Unreachable, explain, kafka_error
 from headrace.client.patience import Patience
 from headrace.client.places import Offsets, Places
 from headrace.client.records import Record, TopicPartition
@@ -157,7 +157,11 @@ class Committing:
     def _chosen(self, up_to: UpTo) -> dict[TopicPartition, int]:
         if up_to is None:
             return self._places.uncommitted()
-        return {up_to.place: up_to.offset + 1} if isinstance(up_to, Record) else dict(up_to)
+        if isinstance(up_to, Record):
+            return {up_to.place: up_to.offset + 1}
+        if not isinstance(up_to, Mapping):
+            raise Misuse("Commit a record, or offsets by partition: {record.place: 42}.")
+        return dict(up_to)
 
     def _confirmed(self, offsets: Offsets, errors: Errors) -> None:
         self._places.committed({p: at for p, at in offsets.items() if p not in errors})

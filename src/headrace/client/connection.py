@@ -170,7 +170,8 @@ def made(make: Callable[[], _Client]) -> _Client:
         return make()
     except KafkaException as failure:
         said = kafka_error(failure).str().strip().rstrip(".")
-        raise ClientError(f"A client setting is wrong: {said}.") from failure
+        advice = " (names are librdkafka's, as in linger.ms)" if said.startswith("No such") else ""
+        raise ClientError(f"A client setting is wrong: {said}{advice}.") from failure
 
 
 def connection(

@@ -36,7 +36,7 @@ from headrace.client.fetched import (
 from headrace.client.one_thread import OneThread
 from headrace.client.places import Offsets, Places
 from headrace.client.rebalancing import OnPartitions, Rebalancing, cooperative
-from headrace.client.records import K, Record, TopicPartition, V
+from headrace.client.records import K, Record, TopicPartition, V, as_places
 from headrace.client.refusals import Refusals
 from headrace.client.serializers import Deserializer
 from headrace.client.starting import OffsetReset, consumer_defaults, start_offset
@@ -117,17 +117,17 @@ class Consumer(Generic[K, V]):
         Without offsets: from the group's committed ones, or where `auto_offset_reset` says.
         """
         given = dict(partitions) if isinstance(partitions, Mapping) else {}
-        places = [TopicPartition(*place) for place in partitions]
-        unsaid = any(place not in given for place in places)
+        chosen = as_places(partitions)
+        unsaid = any(place not in given for place in chosen)
         start = start_offset(self.group, self._reset) if unsaid else OFFSET_END
-        self._drop([*self._places.next, *places])
-        self.resume(self.paused() - set(places))
+        self._drop([*self._places.next, *chosen])
+        self.resume(self.paused() - set(chosen))
         self._call(
             lambda: self._native.assign(
-                [NativePartition(*place, given.get(place, start)) for place in places]
+                [NativePartition(*place, given.get(place, start)) for place in chosen]
             )
         )
-        self._asking.assigned(places)
+        self._asking.assigned(chosen)
         self._reads = True
 
     def assignment(self) -> list[TopicPartition]:

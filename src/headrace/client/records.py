@@ -6,9 +6,11 @@ offset is always that of the next record to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+from headrace.client.errors import Misuse
 
 if TYPE_CHECKING:
     # PEP 696 defaults: `Consumer(...)` without deserializers gives bytes, and no annotation is
@@ -88,4 +90,20 @@ def header_list(given: GivenHeaders | None) -> HeaderList:
     if not given:
         return []
     pairs: Any = given.items() if isinstance(given, Mapping) else given
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+    try:
+        return [
+            (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
+        ]
+    except (TypeError, ValueError) as failure:
+        raise Misuse('Headers are {"name": "value"} or pairs [("name", b"value")].') from failure
+
+
+def as_places(given: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Plain pairs do as well; the mere name of a topic does not."""
+    for place in [given] if isinstance(given, str) else given:
+        if isinstance(place, str):
+            raise Misuse(
+                f'Partitions are pairs such as TopicPartition("{place}", 0); '
+                f'consumer.partitions_of("{place}") gives all of a topic.'
+            )
+    return [TopicPartition(*place) for place in given]

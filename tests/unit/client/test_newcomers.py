@@ -15,6 +15,7 @@ import pytest
 from headrace.client import (
     Admin,
     AsyncConsumer,
+    ClientError,
     Consumer,
     DeliveryFailed,
     Misuse,
@@ -69,6 +70,28 @@ def test_a_consumer_without_anything_to_read_says_so(headrace_broker: Broker) ->
                 await consumer.poll(0.1)
 
     asyncio.run(story())
+
+
+def test_what_is_not_a_partition_an_offset_or_a_header(headrace_broker: Broker) -> None:
+    wrong: Any = "orders"
+    with Consumer(headrace_broker.bootstrap, group="g") as consumer:
+        for given in (wrong, [wrong]):
+            with pytest.raises(Misuse, match=r'TopicPartition\("orders", 0\)'):
+                consumer.assign(given)
+        with pytest.raises(Misuse, match=r"Commit a record, or offsets by partition"):
+            consumer.commit(wrong)
+    not_headers: list[Any] = [wrong, [wrong], 5]
+    with Producer(headrace_broker.bootstrap) as producer:
+        for headers in not_headers:
+            with pytest.raises(Misuse, match="Headers are"):
+                producer.send("orders", "x", headers=headers)
+
+
+def test_a_setting_that_librdkafka_does_not_know() -> None:
+    with pytest.raises(
+        ClientError, match=r'"linger" \(names are librdkafka\'s, as in linger\.ms\)'
+    ):
+        Producer(settings={"linger": 5})
 
 
 def test_a_record_without_a_key_for_a_compacted_topic(headrace_broker: Broker) -> None:
