@@ -129,9 +129,8 @@ class LogCleaner:
             is_damaged = (leader.topic_id, leader.index) in self.uncleanable
             if is_damaged or "compact" not in found.settings.cleanup_policy:
                 continue
-            yield (
-                leader,
-                measure(
+            try:
+                dirty = measure(
                     found.segments.items,
                     found.settings,
                     cleaned_to=self._cleaned_to.get((leader.topic, leader.index)),
@@ -139,8 +138,10 @@ class LogCleaner:
                     end_offset=found.end_offset,
                     last_stable_offset=leader.last_stable_offset(),
                     wall_ms=self._now.wall_ms,
-                ),
-            )
+                )
+            except OSError:
+                continue  # an index must be made anew, and there is no room for it
+            yield leader, dirty
 
     def _dirtiest(self) -> tuple[PartitionLeader, Cleanable] | None:
         """Of those that are due; what failed the last time stands behind the others, or one log

@@ -313,6 +313,33 @@ def test_a_log_that_cannot_be_compacted_now_does_not_keep_others_from_it(bench, 
     assert runner.job.folder.endswith("unreadable-0"), "it is tried again"
 
 
+def test_a_log_without_room_for_a_new_index_does_not_keep_others_from_it(
+    bench, runner, tmp_path, monkeypatch
+):
+    for topic in ("wanting", "whole"):
+        bench.create(topic, **SMALL, min_compaction_lag_ms=1)
+        closed_segment(bench, topic, (b"a", b"1"), (b"a", b"2"))
+    bench.stop()
+    index = tmp_path / "data" / "wanting-0" / f"{0:020d}.timeindex"
+    index.write_bytes(index.read_bytes() + bytes(120))
+    again = Bench(tmp_path / "data", compaction=runner)
+    again.now.monotonic_ms, again.now.wall_ms = bench.now.monotonic_ms, bench.now.wall_ms
+    make = RealDisk.open
+
+    def no_room(disk, path, *, create=False):
+        if path.endswith(".tmp"):
+            raise OSError(28, "No space left on device")
+        return make(disk, path, create=create)
+
+    monkeypatch.setattr(RealDisk, "open", no_room)
+    again.advance(BACKOFF)
+    assert runner.job.folder.endswith("whole-0")
+    runner.run()
+    monkeypatch.undo()
+    again.advance(BACKOFF)
+    assert runner.job.folder.endswith("wanting-0")
+
+
 def test_a_tick_that_comes_a_little_early_counts(tmp_path):
     runner = InThisProcess()
     bench = Bench(tmp_path / "data", compaction=runner, log_cleaner_backoff_ms="1000")
