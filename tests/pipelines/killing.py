@@ -50,6 +50,7 @@ KILLS = (
     ("driver and spark and broker", "writing"),
 )
 LONGEST_WRITING_S = 2.0
+FEED_EVERY_S = 30.0
 
 ROWS = 'return rows.select("id", "amount")'
 TOTALS = f"""
@@ -154,7 +155,7 @@ class Sender:
 
     def wait_for_one(self) -> None:
         """Until the broker takes what was sent, though not all of it yet."""
-        before, deadline = self._taken, time.monotonic() + 60
+        before, deadline = self._taken, time.monotonic() + 120
         while self._taken == before:
             assert time.monotonic() < deadline, "the broker takes nothing"
             self._producer.poll(0.001)
@@ -195,10 +196,19 @@ class Rounds:
     def commits(self) -> int:
         return self.sink.commits(self.driver.at)
 
-    def reach(self, condition: Callable[[], bool], what: str, every_s: float = 0.01) -> None:
-        """A driver for which the broker's death was too much is started again."""
+    def reach(
+        self, condition: Callable[[], bool], what: str, every_s: float = 0.01, *, feed: bool = False
+    ) -> None:
+        """A driver for which the broker's death was too much is started again.
+
+        With `feed` there are more batches as time goes by: a moment that was missed comes again.
+        """
         deadline = time.monotonic() + START_WITHIN_S * 2
+        feed_at = time.monotonic() + FEED_EVERY_S
         while not condition():
+            if feed and time.monotonic() > feed_at:
+                self.send_more()
+                feed_at = time.monotonic() + FEED_EVERY_S
             assert time.monotonic() < deadline, f"waited too long: {what}\n{self.driver.said()}"
             process = self.driver.process
             if process is not None and (code := process.poll()) is not None:
@@ -206,6 +216,12 @@ class Rounds:
                 self.killed.gave_up += 1
                 self.live()
             time.sleep(every_s)
+
+    def send_more(self) -> None:
+        first = self.killed.orders
+        self.killed.orders += PER_BATCH
+        self.sender.orders(range(first, self.killed.orders))
+        self.sender.flush()
 
     def live(self) -> None:
         self.may_give_up = False
@@ -216,21 +232,21 @@ class Rounds:
     def round(self, number: int) -> None:
         whom, when = KILLS[number % len(KILLS)]
         first, half = self.killed.orders, self.killed.orders + PER_ROUND // 2
-        self.killed.orders += PER_ROUND
+        end = self.killed.orders = first + PER_ROUND
         self.sender.one_that_is_broken(number)
-        self.sender.orders(range(first, half if when == "sending" else self.killed.orders))
+        self.sender.orders(range(first, half if when == "sending" else end))
         self.sender.flush()
         if self.driver.process is None:
             self.live()
             done = self.driver.committed()
             self.reach(lambda: self.driver.committed() > done, "a batch in this life")
-        self.reach(self.is_under_way, "a batch under way")
+        self.reach(self.is_under_way, "a batch under way", feed=True)
         if when == "written":
-            self.reach(self.is_written, "a batch in the sink", every_s=0.001)
+            self.reach(self.is_written, "a batch in the sink", every_s=0.001, feed=True)
         elif when == "writing":
             time.sleep(self.chance.uniform(0, LONGEST_WRITING_S))  # any moment of it
         elif when == "sending":
-            self.sender.orders(range(half, self.killed.orders))
+            self.sender.orders(range(half, end))
             self.sender.wait_for_one()
         self.kill(whom.split(" and "))
         self.sender.flush()
@@ -257,7 +273,9 @@ class Rounds:
             node.start()
         if whom == ["broker"]:
             self.may_give_up = True
-            self.reach(lambda: driver.committed() > done, "a batch after the broker's death")
+            self.reach(
+                lambda: driver.committed() > done, "a batch after the broker's death", feed=True
+            )
 
     def _wait_for_the_end(self, spark: int | None, *, driver_killed: bool) -> None:
         """Spark ends when its driver does, a driver when its Spark does."""
@@ -308,14 +326,14 @@ def everything(bootstrap: str, topic: str) -> Iterable[Message]:
     """All records of a topic as it is now."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"all-{topic}"})
     try:
-        for number in consumer.list_topics(topic, 30).topics[topic].partitions:
-            first, end = consumer.get_watermark_offsets(TopicPartition(topic, number), 30)
+        for number in consumer.list_topics(topic, 60).topics[topic].partitions:
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, number), 60)
             if first == end:
                 continue
             consumer.assign([TopicPartition(topic, number, first)])
             offset = first
             while offset < end:
-                message = consumer.poll(30)
+                message = consumer.poll(120)
                 assert message is not None and message.error() is None
                 offset = message.offset() + 1
                 yield message

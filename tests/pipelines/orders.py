@@ -41,7 +41,7 @@ def put(bootstrap: str, topic: str, values: list[bytes | None], first: int = 0) 
     for n, value in enumerate(values, first):
         when = BEGAN_MS + n * HOUR_MS
         producer.produce(topic, value, b"%d" % n, partition=n % 2, timestamp=when)
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
 
 
 def orders(bootstrap: str, topic: str, numbers: range) -> None:
@@ -81,7 +81,7 @@ def forget_last_batch(data: Path, name: str) -> int:
     return last
 
 
-def read(bootstrap: str, topic: str, count: int, within_s: float = 60) -> list[dict[str, Any]]:
+def read(bootstrap: str, topic: str, count: int, within_s: float = 120) -> list[dict[str, Any]]:
     """The first records of a topic: their headers, and `key` and `value`."""
     settings = {"group.id": f"look-{topic}", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})

@@ -70,7 +70,7 @@ class Site:
         )
 
     def stream(self, *names: str) -> None:
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
         with ThreadPoolExecutor(AT_ONCE) as threads:
             for done in [threads.submit(self.runner(name).stream, once=True) for name in names]:
                 done.result()

@@ -15,7 +15,7 @@ from tests.pipelines.conftest import Run
 from tests.pipelines.orders import expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily, revenue_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_what_was_there_before_the_stream_began_is_added_once(

@@ -18,7 +18,7 @@ from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 GOOD = b'{"id": %d, "time": "2026-01-01T00:00:00Z", "amount": 1}'
 BAD: dict[bytes | None, str] = {
@@ -90,7 +90,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     folder = Folder(tmp_path, topic)
 
     def delete() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while folder.progress() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         Topics(connection).delete(topic)

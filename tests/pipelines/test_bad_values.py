@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipelines import Topic, reading
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 
 RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, "

@@ -11,7 +11,7 @@ from tests.interop.brokers import TARGET, make_node
 from tests.pipelines.killing import SINKS, rounds
 from tests.pipelines.orders import table
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 

@@ -25,7 +25,7 @@ from headrace.pipelines.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import BEGAN_MS, HOUR_MS, SCHEMA, new_topic, table
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 
 EACH = 40
 STEPS_MS = (HOUR_MS // 10, HOUR_MS)  # of partition 0 and 1: one is dense, one is not
@@ -42,7 +42,7 @@ def uneven(connection: Connection, topic: str) -> list[tuple[str, int]]:
             written = BEGAN_MS + EACH * HOUR_MS
             producer.produce(topic, value, partition=partition, timestamp=written)
             hours[time.strftime("%Y-%m-%d %H", time.gmtime(at_s))] += 1
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     return sorted(hours.items())
 
 

@@ -22,7 +22,7 @@ from tests.pipelines import lakes
 from tests.pipelines.conftest import Run
 from tests.services.test_least_privilege import USERS, Guarded
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.pipelines.orders import (
     table,
 )
 
-pytestmark = pytest.mark.timeout(600)  # Spark's start takes long on a busy machine
+pytestmark = pytest.mark.timeout(1200)  # Spark's start takes long on a busy machine
 
 
 def daily(topic: str, name: str = "revenue") -> Pipeline:

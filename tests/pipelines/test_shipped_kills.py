@@ -19,7 +19,7 @@ from tests.pipelines import lakes
 from tests.pipelines.driver import Driver
 from tests.pipelines.orders import expected, new_topic, orders
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 # Of the three that `make pipelines` gives to the kills of a pipeline, one is for each of these.
 ROUNDS = max(1, int(os.environ.get("ROUNDS", "3")) // 3)

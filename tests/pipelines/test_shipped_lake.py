@@ -23,7 +23,7 @@ from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
 from tests.pipelines import lakes
 from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 Fill = Callable[[Lake], LakeRunner]
 OF_THE_RECORD = {"_record_key", "_record_partition", "_record_offset", "_record_time"}
@@ -50,7 +50,7 @@ def put(
     for number, value in enumerate(values):
         body = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, body, keys[number] if keys else None)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert not refused
 
 

@@ -19,7 +19,7 @@ from tests.pipelines import plain_tracking as plain
 from tests.pipelines.orders import MASTER, QUICK
 from tests.pipelines.site import BEGIN_MS, Site
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 TOPIC = "customers"
 Rows = list[tuple[Any, ...]]

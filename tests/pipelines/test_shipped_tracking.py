@@ -23,7 +23,7 @@ from headrace.testing import Broker
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.site import BEGIN_MS, Site, in_plain_python
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 APPENDED = ("top-pages", "sessions", "funnel")
 

@@ -33,7 +33,7 @@ from tests.pipelines.orders import (
 )
 from tests.services.servers import Postgres
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 def url_of(server: Postgres) -> str:
@@ -177,7 +177,7 @@ def read_all(connection: Connection, topic: str, count: int) -> list[dict[str, A
     consumer.assign([TopicPartition(topic, one.partition, 0) for one in described.partitions])
     found = []
     while len(found) < count:
-        message = consumer.poll(20)
+        message = consumer.poll(120)
         assert message is not None and message.error() is None
         whole = {"key": message.key(), "value": message.value()}
         found.append(dict(message.headers() or []) | whole)

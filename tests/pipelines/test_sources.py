@@ -28,7 +28,7 @@ from tests.pipelines.orders import (
     table,
 )
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg", "parquet"])
