@@ -87,10 +87,9 @@ class Committing:
         if auto_commit:
             self.store()
             self._waiting |= self._stored
-        with contextlib.suppress(ClientError):  # `on_commit` was told
-            self.now({}, within_s, here=False)
+        self.go_on()
         while self._background is not None and time.monotonic() < deadline:
-            self.native.poll(SLICE_S)  # `heard` is called in it; nobody wants the records any more
+            self.native.poll(SLICE_S)  # `heard` is called in it, and sends what waits
         self._is_closing = True
         return self._background is None and not self._patience.is_tried
 
