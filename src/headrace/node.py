@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.acknowledgements import Lost
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker, Endpoint
 from headrace.broker.identity import read_identity, write_identity
 from headrace.broker.log_cleaner import LogCleaner, Runner
+from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.consensus.formatting import (
     METADATA_FOLDER,

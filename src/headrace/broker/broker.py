@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from headrace.broker.acknowledgements import Lost
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import GROUP_KEY, GroupCoordinator
+from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topic, Topics

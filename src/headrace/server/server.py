@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.acknowledgements import take_back
 from headrace.broker.broker import Endpoint
 from headrace.broker.identity import UnusableFolder
+from headrace.broker.lost_acknowledgements import take_back
 from headrace.consensus.metadata_log import UnusableMetadata
 from headrace.contract import delay_login
 from headrace.environment import Now

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from headrace.broker.acknowledgements import take_back
+from headrace.broker.lost_acknowledgements import take_back
 from headrace.environment import FileSlice, Now
 from headrace.node import Node
 from headrace.protocol import record_batch
