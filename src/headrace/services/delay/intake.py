@@ -166,7 +166,7 @@ class Reader:
         self._read.add(place)
 
     def leave(self, place: Place) -> None:
-        self._paused.discard(place)
+        self.resume(place)  # librdkafka would keep it paused, also when it is read again
         if place in self._read:
             self._read.discard(place)
             self._consumer.incremental_unassign([TopicPartition(*place)])
