@@ -36,7 +36,6 @@ from tests.soak.delay_instances import wait_until
 __all__ = ["postgres"]
 
 RECORDS = 600
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module", params=["headrace", "apache"])

@@ -91,6 +91,7 @@ def test_what_makes_no_sense_is_set_aside_and_stops_nothing(
     clients["confluent-kafka"].produce(served.bootstrap, companion, "none", [*records, good])
     wait_for_delivery(served, target, 1)
     assert [one.value for one in read(served.bootstrap, target)] == [b"good"]
+    wait_for_delivery(served, rejected_of(target), len(said))
     aside = list(read(served.bootstrap, rejected_of(target)))
     assert [one.value for one in aside] == [b"0", b"1", b"2"]
     assert all(one.text(headers.REJECTED_REASON) for one in aside)

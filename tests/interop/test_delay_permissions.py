@@ -26,7 +26,7 @@ from tests.interop.brokers import Node, make_node
 from tests.services.delay_checker import Ledger, Watcher, judge, make_delayed_topic
 from tests.services.delay_process import DelayProcess
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -73,7 +73,7 @@ def test_a_target_that_may_not_be_written_to_waits_and_its_neighbours_flow(
     due_ms = int(time.time() * 1000) + 3_000
     with DelayProcess(node.bootstrap, tmp_path) as service:
         for topic in ledgers:
-            service.wait_for_partitions(topic, 2)
+            service.wait_for_partitions(topic, 2, WITHIN_S)
         for topic, ledger in ledgers.items():
             for number in range(100):
                 value = f"{topic} {number}".encode()

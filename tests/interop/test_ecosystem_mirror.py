@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,8 +32,7 @@ from confluent_kafka.admin import (
 
 from tests.interop.brokers import Node, free_port, make_node
 from tests.interop.ecosystem import ecosystem_java, properties, running, wait_until
-
-pytestmark = pytest.mark.timeout(300)  # two brokers, two starts of all of Connect on a busy machine
+from tests.unit.server.a_secured_server import until
 
 Record = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
 
@@ -68,24 +74,24 @@ class Cluster:
 
     def create(self, topic: str, config: dict[str, str]) -> None:
         new = NewTopic(topic, PARTITIONS, 1, config=config)
-        self.admin.create_topics([new])[topic].result(20)
+        self.admin.create_topics([new])[topic].result(60)
 
     def topics(self) -> set[str]:
-        return set(self.admin.list_topics(timeout=20).topics)
+        return set(self.admin.list_topics(timeout=60).topics)
 
     def partitions(self, topic: str) -> int:
-        return len(self.admin.list_topics(topic, timeout=20).topics[topic].partitions)
+        return len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
 
     def config(self, topic: str) -> dict[str, str]:
         """What was set on the topic itself."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        entries = self.admin.describe_configs([resource])[resource].result(20)
+        entries = self.admin.describe_configs([resource])[resource].result(60)
         return {name: entry.value for name, entry in entries.items() if not entry.is_default}
 
     def set(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(20)
+        self.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def put(self, topic: str, numbers: range) -> None:
         producer = Producer({"bootstrap.servers": self.node.bootstrap})
@@ -98,7 +104,7 @@ class Cluster:
                 timestamp=1_700_000_000_000 + n,
                 headers=[("n", str(n).encode())],
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def read(self, topic: str, group: str = "") -> list[Record]:
         """Every committed record there is now, by partition and in its order; with a group, only
@@ -110,7 +116,7 @@ class Cluster:
             begin = [max(place, 0) for place in self.committed(group, topic)]
         seen: list[Record] = []
         ended: set[int] = set()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         with self.consumer("reads-by-hand") as consumer:
             consumer.assign([TopicPartition(topic, number, begin[number]) for number in numbers])
             while len(ended) < len(numbers):
@@ -128,14 +134,14 @@ class Cluster:
         with self.consumer(group) as consumer:
             places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             for place in places:
-                place.offset = consumer.get_watermark_offsets(place, timeout=20)[1]
-            consumer.commit(offsets=places, asynchronous=False)
+                place.offset = consumer.get_watermark_offsets(place, timeout=60)[1]
+            until(lambda: is_committed(consumer, places), 120)
 
     def committed(self, group: str, topic: str) -> list[int]:
         with self.consumer(group) as consumer:
             numbers = range(self.partitions(topic))
             asked = [TopicPartition(topic, number) for number in numbers]
-            return [place.offset for place in consumer.committed(asked, timeout=20)]
+            return [place.offset for place in consumer.committed(asked, timeout=60)]
 
     def consumer(self, group: str) -> Consumer:
         return Consumer(
@@ -147,6 +153,14 @@ class Cluster:
                 "enable.partition.eof": True,
             }
         )
+
+
+def is_committed(consumer: Consumer, places: list[TopicPartition]) -> bool:
+    """Not at once where it is the first of a coordinator that has to load."""
+    try:
+        return bool(consumer.commit(offsets=places, asynchronous=False))
+    except KafkaException:
+        return False
 
 
 def as_record(message: Message) -> Record:
@@ -209,7 +223,7 @@ def test_two_clusters_mirror_each_other_and_a_group_can_move_over(
     for source in clusters:
         source.set("orders", "max.message.bytes", "3000000")
         grown = source.admin.create_partitions([NewPartitions("orders", PARTITIONS + 1)])
-        grown["orders"].result(20)
+        grown["orders"].result(60)
     log = tmp_path / "mirror-again.log"
     with running(command, log) as process:
         for source, target in ways:

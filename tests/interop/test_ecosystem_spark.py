@@ -15,8 +15,6 @@ from tests.interop.brokers import Node
 from tests.interop.ecosystem import FOLDER, spark_jars, spark_python
 from tests.interop.topics import create_topic
 
-pytestmark = pytest.mark.timeout(300)  # Spark's start takes long on a busy machine
-
 PARTITIONS = 4
 BEGAN_MS = 1_700_000_000_000
 STEP_MS = 1_000
@@ -61,7 +59,7 @@ class Spark:
             assert self._process.stdin is not None
             self._process.stdin.close()
             try:
-                self._process.wait(20)
+                self._process.wait(120)
             finally:
                 self._process.kill()
             self._process = None
@@ -92,7 +90,7 @@ def words(broker: Node) -> str:
     topic = create_topic(broker.bootstrap, "spark", partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     put(producer, topic, range(200))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return topic
 
 
@@ -143,7 +141,7 @@ def test_a_stream_goes_on_at_its_checkpoint_when_spark_starts_again(
     spark.end()
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     put(producer, words, range(200, 230))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     (batch,) = spark.ask("stream", options=options, name=words)
     assert numbers(batch) == list(range(200, 230))
 
@@ -151,19 +149,19 @@ def test_a_stream_goes_on_at_its_checkpoint_when_spark_starts_again(
 def test_a_stream_of_committed_records_sees_no_other(broker: Node, spark: Spark) -> None:
     topic = create_topic(broker.bootstrap, "spark-committed", partitions=PARTITIONS)
     writes = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{topic}"}
-    producer = Producer(writes)
-    producer.init_transactions(20)
+    producer = Producer(writes | {"transaction.timeout.ms": 600_000})  # Spark looks at an open one
+    producer.init_transactions(60)
     for first in range(0, 120, 20):
         producer.begin_transaction()
         put(producer, topic, range(first, first + 20))
-        producer.flush(20)
+        producer.flush(60)
         if first % 40:
-            producer.abort_transaction(20)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(20)
+            producer.commit_transaction(60)
     producer.begin_transaction()
     put(producer, topic, range(120, 140))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
     options = {
         "subscribe": topic,
@@ -177,7 +175,7 @@ def test_a_stream_of_committed_records_sees_no_other(broker: Node, spark: Spark)
     dirty = options | {"kafka.isolation.level": "read_uncommitted"}
     assert numbers(spark.ask("batch", options=dirty)) == list(range(140))
 
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     (batch,) = spark.ask("stream", options=options, name=topic)
     assert numbers(batch) == list(range(120, 140))
 

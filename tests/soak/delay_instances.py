@@ -109,9 +109,9 @@ class ChildOfNode(Instance):
     def pid(self) -> int | None:
         if not self._node.is_running():
             return None
-        for task in Path(f"/proc/{self._node.pid}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                with contextlib.suppress(OSError):
+        for children in Path(f"/proc/{self._node.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread or a process that has just ended
+                for pid in children.read_text().split():
                     if MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                         return int(pid)
         return None
