@@ -134,7 +134,8 @@ class Consumer(Generic[K, V]):
         """What this consumer reads; in `on_assigned`, what is just being assigned too."""
         found: list[NativePartition] = self._call(self._native.assignment)
         places = [TopicPartition(p.topic, p.partition) for p in found]
-        return places + [place for place in self._rebalancing.coming if place not in places]
+        more = (*self._rebalancing.coming, *sorted(self._halted))
+        return places + [place for place in dict.fromkeys(more) if place not in places]
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic, for `assign`."""
@@ -340,7 +341,9 @@ class Consumer(Generic[K, V]):
 
     def _go_to(self, place: TopicPartition, offset: int) -> None:
         if place in self._halted:
-            self._call(lambda: self._rebalancing.begin_at(self._native, place, offset))
+            known = {p: n for p, n in self._places.next.items() if not self._fetched.has(p)}
+            begin = partial(self._rebalancing.begin_at, halted=self._halted, known=known)
+            self._call(lambda: begin(self._native, place, offset))
             self._halted.discard(place)
             self._fetched.forget({place}, errors=True)
         deadline = time.monotonic() + self.connection.timeout_s

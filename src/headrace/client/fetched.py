@@ -96,6 +96,11 @@ class Fetched:
         for place in places:
             self.ready.extend(self._held.pop(place, ()))
 
+    def has(self, place: TopicPartition) -> bool:
+        """Whether records of it lie here that nobody has taken yet."""
+        here = any(place_of(m) == place and not m.error() for m in self.ready)
+        return here or bool(self._held.get(place))
+
     @property
     def held(self) -> set[TopicPartition]:
         return set(self._held)

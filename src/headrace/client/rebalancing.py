@@ -77,15 +77,32 @@ class Rebalancing:
             if paused:
                 native.pause([NativePartition(*place) for place in paused])
 
-    def begin_at(self, native: Consumer, place: TopicPartition, offset: int) -> None:
-        """Assign a partition anew that librdkafka has stopped: such a one cannot be sought."""
+    def begin_at(
+        self,
+        native: Consumer,
+        place: TopicPartition,
+        offset: int,
+        *,
+        halted: set[TopicPartition],
+        known: Mapping[TopicPartition, int],
+    ) -> None:
+        """Assign a partition anew that librdkafka has stopped: such a one cannot be sought.
+
+        Others that it has stopped are left out until they are sought too: it would look for their
+        offsets again, and say once more, perhaps after that, that there are none. `known` is where
+        the program is in those of which librdkafka has given out nothing since they were sought.
+        """
         start = NativePartition(*place, offset)
         if self._cooperative:
             native.incremental_unassign([NativePartition(*place)])
             native.incremental_assign([start])
             return
         where_they_are = native.position(native.assignment())
-        others = [p for p in where_they_are if (p.topic, p.partition) != place]
+        others = []
+        for one in where_they_are:
+            other = TopicPartition(one.topic, one.partition)
+            if other not in halted:
+                others.append(NativePartition(*other, known.get(other, one.offset)))
         native.assign([*others, start])
 
     def revoked(self, native: Consumer, places: list[NativePartition]) -> None:

@@ -168,6 +168,27 @@ def test_a_group_that_may_not_guess_is_told_where_to_begin(broker: Broker, proto
         assert consumer.commit() == dict.fromkeys(TWO, 10)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_is_told_of_two_partitions_seeks_both_and_goes_on(
+    broker: Broker, protocol: str
+) -> None:
+    with member(
+        broker,
+        f"both-{protocol}",
+        topic="two",
+        settings=PROTOCOLS[protocol],
+        auto_offset_reset="none",
+    ) as consumer:
+        for _ in TWO:
+            with pytest.raises(NoOffset):
+                consumer.poll(60)
+        for place in TWO:
+            consumer.seek(place, 6)
+            assert sorted(consumer.assignment()) == TWO
+        read = sorted((record.partition, record.offset) for record in islice(consumer, 8))
+        assert read == [(number, offset) for number in (0, 1) for offset in range(6, 10)]
+
+
 def test_one_topic_is_a_list_too(broker: Broker) -> None:
     with pytest.raises(Misuse, match=r'\["orders"\]'):
         Consumer(broker.bootstrap, topics="orders", group="letters")
