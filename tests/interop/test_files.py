@@ -23,7 +23,6 @@ from tests.interop.java_session import JavaSession
 from tests.interop.test_groups import filled, members, poll_until
 from tests.interop.topics import create_topic
 
-pytestmark = pytest.mark.timeout(400)
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TROUBLE = re.compile(
     r"isvalid: false|mismatch|non-?consecutive|invalid|not monotonic|corrupt|exception|error",
@@ -90,7 +89,7 @@ def change_metadata(node: Node) -> None:
     create_topic(node.bootstrap, "kept", partitions=7, config={"cleanup.policy": "compact"})
     gone = create_topic(node.bootstrap, "gone")
     for deleted in admin.delete_topics([gone]).values():
-        deleted.result(30)
+        deleted.result(60)
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +124,15 @@ def use_coordinators(node: Node) -> None:
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": node.bootstrap, "transactional.id": "dumped"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     with members(node, "dumped-alone", 1) as [alone]:
         alone.commit(offsets=[place], asynchronous=False)
         for end in (producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
             producer.produce(topic, b"x", partition=0)
-            producer.send_offsets_to_transaction([place], alone.consumer_group_metadata(), 30)
-            assert producer.flush(30) == 0
-            end(30)
+            producer.send_offsets_to_transaction([place], alone.consumer_group_metadata(), 60)
+            assert producer.flush(60) == 0
+            end(60)
 
 
 def files(data: Path, pattern: str) -> str:

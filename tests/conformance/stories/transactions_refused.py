@@ -46,7 +46,7 @@ from tests.conformance.stories.transactions import (
     with_coordinator,
 )
 
-ABORTS_AFTER_MS = 2_000
+ABORTS_AFTER_MS = 4_000
 
 
 def finding_the_coordinator(stage: Stage) -> None:

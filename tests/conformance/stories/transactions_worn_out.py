@@ -149,8 +149,9 @@ def fenced_in_the_last_epoch(
             producer.add(None, 3, (topic.name, [0]))
         producer.send(None, 10 if client == 1 else ADDS, topic, 0)
         fence(producer)
-    for (client, asks), producer in found.items():
+    for producer in found.values():  # all of them: their markers lie between what comes then
         stage.until(lambda producer=producer: is_complete(producer))  # type: ignore[misc]
+    for (client, asks), producer in found.items():
         describe(producer, f"client {client} {asks}: described")
         question = {"goes on": goes_on, "ends": ends, "comes again": comes_again}[asks]
         question(producer, f"client {client}", topic)
@@ -184,6 +185,7 @@ def goes_on(producer: Producer, said: str, topic: Topic) -> None:
     producer.init(f"{said} anew")
     producer.send(f"{said} new record", ADDS, topic, 0)
     producer.end(f"{said} new commit", BUMPS, commit=True)
+    producer.stage.until(lambda: is_complete(producer))
 
 
 def ends(producer: Producer, said: str, topic: Topic) -> None:
