@@ -188,6 +188,7 @@ def comes_back(producer: Producer, version: int, topic: Topic) -> None:
         producer.add(None, 3, (topic.name, [0]))
     producer.send(f"{name} new record", version, topic, 0)
     producer.end(f"{name} new commit", 4 if version < ADDS else BUMPS, commit=True)
+    producer.stage.until(lambda: is_complete(producer))
 
 
 def producers_of_a_partition(stage: Stage) -> None:
@@ -257,6 +258,7 @@ def change(stage: Stage, kind: int, value: str | None) -> None:
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, "", [setting])])
     answer: Any = stage.connection.ask(incremental_alter_configs, 1, request)
     assert answer.responses[0].error_code == 0, answer
+    stage.publish()
 
 
 STORIES = (
