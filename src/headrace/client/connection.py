@@ -46,8 +46,10 @@ QUIET = "0"
 LOG = logging.getLogger("headrace.client.librdkafka")
 # While no broker answers it says so several times a second: the same again is said this seldom.
 REPEATED_AFTER_S = 30.0
-
 MOST_LINES = 100
+# It asks on the connection to an address that it was given, and closes that one when it knows the
+# broker's name: nothing is wrong, and it asks again by itself.
+OF_NO_CONCERN = "Local: Broker handle destroyed without termination: retrying"
 
 # Of commands: librdkafka writes fatal errors to standard error whatever its level.
 NOWHERE = logging.getLogger("headrace.client.nowhere")
@@ -66,8 +68,8 @@ Setting = str | int | float | bool | Callable[..., Any]
 PATIENCE_WHEN_REFUSED_S = 1.0
 
 
-class _Repeats(logging.Filter):
-    """Lets a line through that was not there lately; what it took in ms does not count."""
+class _WorthALine(logging.Filter):
+    """Keeps back what was said lately (what it took in ms does not count) or concerns nobody."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,6 +77,8 @@ class _Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text, now = record.getMessage().partition(" (after ")[0], time.monotonic()
+        if text.endswith(OF_NO_CONCERN):
+            return False
         if now - self._said.get(text, -REPEATED_AFTER_S) < REPEATED_AFTER_S:
             return False
         if len(self._said) >= MOST_LINES:
@@ -83,7 +87,7 @@ class _Repeats(logging.Filter):
         return True
 
 
-LOG.addFilter(_Repeats())
+LOG.addFilter(_WorthALine())
 
 
 @dataclass(slots=True)

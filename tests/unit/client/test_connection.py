@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import addresses, connected, connection
+from headrace.client.connection import LOG, addresses, connected, connection
 from headrace.client.errors import ClientError
 
 
@@ -90,3 +90,17 @@ def test_addresses_of_a_bootstrap_list(bootstrap: str, found: list[tuple[str, in
 def test_an_address_without_a_number_is_refused() -> None:
     with pytest.raises(ClientError, match="HOST:PORT"):
         addresses("localhost:http")
+
+
+def test_what_librdkafka_says_of_a_connection_that_it_gave_up_itself_is_not_passed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = "GETPID [headrace#producer-1] [thrd:main]: Failed to acquire idempotence PID from broker"
+    for why in (
+        "Local: Broker handle destroyed without termination: retrying",
+        "Local: Timed out: retrying",
+    ):
+        LOG.warning("%s 127.0.0.1:9092/bootstrap: %s", said, why)
+    assert [record.getMessage().rsplit("bootstrap: ")[1] for record in caplog.records] == [
+        "Local: Timed out: retrying"
+    ]
