@@ -160,9 +160,11 @@ def test_a_schema_stays_pinned_until_a_reset(tmp_path: Path) -> None:
 def test_the_spark_of_the_run_before_is_waited_for(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "p")
     folder.wait_for_old_spark(ours=1)  # there was none
-    named_so = ["sh", "-c", "sleep 60; exit", "SparkSubmit"]
-    with subprocess.Popen(named_so, start_new_session=True) as spark:
+    named_so = ["sh", "-c", "echo begun; sleep 60; exit", "SparkSubmit"]
+    with subprocess.Popen(named_so, start_new_session=True, stdout=subprocess.PIPE) as spark:
         try:
+            assert spark.stdout is not None
+            assert spark.stdout.readline() == b"begun\n"  # a moment before, it has no name yet
             folder.keep_spark(spark.pid)
             folder.wait_for_old_spark(ours=spark.pid)  # it is our own
             with pytest.raises(PipelineError, match=f"process {spark.pid}"):
