@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import socket
 import sys
 from contextlib import suppress
@@ -36,7 +36,8 @@ class Pace:
     """Called with every byte read or written: waits as the limit says."""
 
     def __init__(self, door: socket.socket, bytes_per_second: float) -> None:
-        self._door = door
+        self._door = selectors.DefaultSelector()
+        self._door.register(door, selectors.EVENT_READ)
         self._bytes_per_second = bytes_per_second
         self._free_at = monotonic()
 
@@ -44,8 +45,8 @@ class Pace:
         now = monotonic()
         self._free_at = max(self._free_at, now) + length / self._bytes_per_second
         wait = self._free_at - now
-        readable, _, _ = select.select([self._door], [], [], wait if wait > SHORTEST_WAIT_S else 0)
-        if readable:  # nothing is ever sent this way: it was closed
+        # Nothing is ever sent this way: when it can be read, it was closed.
+        if self._door.select(wait if wait > SHORTEST_WAIT_S else 0):
             raise NobodyWaits
 
 

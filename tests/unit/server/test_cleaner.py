@@ -1,7 +1,6 @@
 """The cleaner's process: it compacts, reports, keeps to its pace and ends when nobody waits."""
 
 import os
-import select
 import socket
 
 import pytest
@@ -10,6 +9,7 @@ from headrace.server import cleaner
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.cleaner_process import NobodyWaits, Pace
 from headrace.storage.compaction import clean
+from tests.readable import readable
 from tests.unit.storage.a_compacted_log import ACompactedLog
 from tests.unit.storage.a_log import NOW
 
@@ -30,9 +30,9 @@ class Loop:
 
     def run(self):
         while self.watched:
-            readable, _, _ = select.select(list(self.watched), [], [], 90)
-            assert readable, "no report for 90 seconds"
-            for sock in readable:
+            reporting = readable(self.watched, 90)
+            assert reporting, "no report for 90 seconds"
+            for sock in reporting:
                 self.watched[sock]()
 
 

@@ -1,11 +1,11 @@
-import select
 import threading
 
 from headrace.server.flusher import Flusher
+from tests.readable import readable
 
 
 def wait_for(flusher):
-    assert select.select([flusher.wake_up], [], [], 60)[0]
+    assert readable([flusher.wake_up], 60)
     flusher.finish()
 
 

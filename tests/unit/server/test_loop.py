@@ -17,6 +17,7 @@ from headrace.server.poller import EpollPoller, SelectorsPoller
 from headrace.server.real_disk import RealDisk
 from headrace.serving.api import Parked
 from headrace.serving.session import Session
+from tests.readable import readable
 from tests.unit.serving.conversation import Conversation, frame
 
 pollers = [SelectorsPoller] + ([EpollPoller] if hasattr(select, "epoll") else [])
@@ -172,7 +173,7 @@ def test_a_client_that_never_reads_is_not_read_either(poller):
     # and when it reads at last, it gets everything it asked for
     client.settimeout(60)
     for _ in range(sent // len(one)):
-        while not select.select([client], [], [], 0)[0]:
+        while not readable([client], 0):
             station.turns()
         read_reply_while_turning(client, station)
 
