@@ -1,8 +1,13 @@
-"""For all suites: Hypothesis repeats itself exactly and does not measure time on a busy machine."""
+"""For all suites: Hypothesis repeats itself exactly and does not measure time on a busy machine, and
+a process may have as many files open as the system lets it: logs that a test has left are collected
+by and by."""
 
 from hypothesis import HealthCheck, settings
+
+from headrace.server.real_disk import raise_open_files_limit
 
 settings.register_profile(
     "headrace", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("headrace")
+raise_open_files_limit()
