@@ -1,6 +1,6 @@
-"""For all suites: Hypothesis repeats itself exactly and does not measure time on a busy machine, and
-a process may have as many files open as the system lets it: logs that a test has left are collected
-by and by."""
+"""For all suites: Hypothesis repeats itself exactly and does not measure time on a busy machine.
+A process may have as many files open as the system grants: what a test leaves is collected later.
+"""
 
 from hypothesis import HealthCheck, settings
 
