@@ -12,10 +12,7 @@ from headrace import App, Retry
 from headrace.app import intake
 from headrace.app.metrics import registry_of, rendered
 from headrace.app.retry import TryLater
-from headrace.broker.coordinators import PartitionJournal
-from headrace.coordination.group.records import CODEC
-from headrace.protocol import errors, record_batch
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from tests.unit.picky_coordinator import Picky
 
 KEYS, EACH, UNTIL = 40, 10, 200
 
@@ -67,42 +64,12 @@ def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
         cluster.until(lambda: owned.source.committed == (1, ""))  # by another commit
 
 
-class Picky:
-    """A coordinator that refuses the place 1 of orders until it has taken 2, as one whose disk is
-    full for a while; whoever gives up on 1 may come with 2.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.taken: list[int] = []
-        self.refused = 0
-        append = PartitionJournal.append
-
-        def picky(journal: PartitionJournal, batch: bytes, wall_ms: int) -> int:
-            offsets = list(_places_in(batch))
-            if 1 in offsets and 2 not in self.taken:
-                self.refused += 1
-                raise errors.KafkaError(errors.ErrorCode.NOT_COORDINATOR)
-            end_offset = append(journal, batch, wall_ms)
-            self.taken += offsets
-            return end_offset
-
-        monkeypatch.setattr(PartitionJournal, "append", picky)
-
-
-def _places_in(batch: bytes) -> Any:
-    for record in record_batch.walk(memoryview(batch), 1 << 20):
-        assert record.key is not None
-        found: Any = CODEC.decode(record.key, record.value)
-        if isinstance(found.value, OffsetCommitValue) and found.key.topic == "orders":
-            yield found.value.offset
-
-
 def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka says what was refused again after 100 ms and more; what comes last stands."""
     monkeypatch.setattr(intake, "COMMIT_EVERY_S", 0.02)
-    group = Picky(monkeypatch)
+    group = Picky(monkeypatch, "orders")
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g")
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as NativePartition
 
-from headrace.broker.coordinators import PartitionJournal
 from headrace.client import (
     Admin,
     AsyncConsumer,
@@ -23,10 +22,8 @@ from headrace.client import (
     Unreachable,
 )
 from headrace.client.connection import Connection
-from headrace.coordination.group.records import CODEC
-from headrace.protocol import errors, record_batch
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.testing import Broker
+from tests.unit.picky_coordinator import Picky
 
 ONE = TopicPartition("one", 0)
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -75,36 +72,6 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-class Picky:
-    """A coordinator that refuses the place 1 until it has taken 2, as one whose disk is full for a
-    while; whoever gives up on 1 may come with 2.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.taken: list[int] = []
-        self.refused = 0
-        append = PartitionJournal.append
-
-        def picky(journal: PartitionJournal, batch: bytes, wall_ms: int) -> int:
-            offsets = list(_places_in(batch))
-            if 1 in offsets and 2 not in self.taken:
-                self.refused += 1
-                raise errors.KafkaError(errors.ErrorCode.NOT_COORDINATOR)
-            end_offset = append(journal, batch, wall_ms)
-            self.taken += offsets
-            return end_offset
-
-        monkeypatch.setattr(PartitionJournal, "append", picky)
-
-
-def _places_in(batch: bytes) -> Iterator[int]:
-    for record in record_batch.walk(memoryview(batch), 1 << 20):
-        assert record.key is not None
-        found: Any = CODEC.decode(record.key, record.value)
-        if isinstance(found.value, OffsetCommitValue) and found.key.topic == "one":
-            yield found.value.offset
-
-
 class Held:
     """librdkafka's consumer, in which a commit that is waited for lasts until it is let go."""
 
@@ -128,7 +95,7 @@ def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, and_wait: bool
 ) -> None:
     """librdkafka says what was refused again after 100 ms and more; what comes last stands."""
-    group = Picky(monkeypatch)
+    group = Picky(monkeypatch, "one")
     heard: list[Any] = []
     with member(
         broker, f"picky-{and_wait}", on_commit=lambda places, error: heard.append(places)
