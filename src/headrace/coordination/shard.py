@@ -41,7 +41,7 @@ from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import zigzag
-from headrace.protocol.record_batch import Fields
+from headrace.protocol.record_batch import ATTRIBUTES, BASE, LAST_DELTA, PRODUCER_ID, Fields
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class Shard:
         """
         latest: dict[bytes, bytes | None] = {}
         for stretch, at, fields in self._batches(offset):
-            attributes, producer_id = fields[5], fields[9]
+            attributes, producer_id = fields[ATTRIBUTES], fields[PRODUCER_ID]
             if attributes & IN_TRANSACTION:
                 self._replay_latest(latest)
                 latest = {}
@@ -226,7 +226,7 @@ class Shard:
             stretch = self.journal.read(offset)
             before = offset
             for at, fields in record_batch.fields_in(stretch):
-                last_offset = fields[0] + fields[6]
+                last_offset = fields[BASE] + fields[LAST_DELTA]
                 if last_offset >= offset:
                     yield stretch, at, fields
                     offset = last_offset + 1

@@ -58,7 +58,12 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-Fields = tuple[int, ...]  # of a header, as they lie in HEADER
+# A header as `HEADER` unpacks it, and what stands where in it. No object: each batch has one.
+Fields = tuple[int, ...]
+(
+    BASE, LENGTH, _, FORMAT, CRC, ATTRIBUTES, LAST_DELTA, BASE_TIME, _,
+    PRODUCER_ID, PRODUCER_EPOCH, _, COUNT,
+) = range(13)  # fmt: skip
 
 
 class BatchHeader:
@@ -376,9 +381,9 @@ def fields_in(batches: bytes) -> Iterator[tuple[int, Fields]]:
     pos, size = 0, len(batches)
     while size - pos >= HEADER_SIZE:
         fields = unpack(batches, pos)
-        if fields[3] != MAGIC or fields[1] < SMALLEST_LENGTH:
+        if fields[FORMAT] != MAGIC or fields[LENGTH] < SMALLEST_LENGTH:
             read_header(batches, pos)  # says what is wrong
-        end = pos + fields[1] + LENGTH_OVERHEAD
+        end = pos + fields[LENGTH] + LENGTH_OVERHEAD
         if end > size:
             return
         yield pos, fields
@@ -393,13 +398,13 @@ def keys_and_values(
     What else is in a record is stepped over, varints in place: a third of the time of `walk`, for
     coordinators, which read all of their logs when they start.
     """
-    data, pos, end = batches, at + HEADER_SIZE, at + fields[1] + LENGTH_OVERHEAD
-    if codec := fields[5] & COMPRESSION_MASK:
+    data, pos, end = batches, at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
+    if codec := fields[ATTRIBUTES] & COMPRESSION_MASK:
         data = bytes(codecs.decompress(codec, memoryview(batches)[pos:end], max_bytes))
         pos, end = 0, len(data)
     found = []
     try:
-        for _ in range(fields[12]):
+        for _ in range(fields[COUNT]):
             first, second = data[pos], data[pos + 1]
             if first < 128:
                 length, at = first >> 1 ^ -(first & 1), pos + 1

@@ -15,12 +15,20 @@ from headrace.environment import File
 from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.record_batch import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
+    BASE,
     COMPRESSION_MASK,
+    COUNT,
+    CRC,
+    FORMAT,
     HEADER,
     HEADER_SIZE,
+    LAST_DELTA,
+    LENGTH,
     LENGTH_OVERHEAD,
     MAGIC,
+    Fields,
 )
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.log_settings import LogSettings
@@ -31,12 +39,6 @@ READ_CHUNK = 1 << 20
 # Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.
 BESIDE_OF_CLEANER = ".cleaner.tmp"
 Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
-# A header as `HEADER` unpacks it, and what stands where in it. No object: each batch has one.
-Fields = tuple[int, ...]
-(
-    BASE, LENGTH, _, FORMAT, CRC, ATTRIBUTES, LAST_DELTA, BASE_TIME, _,
-    PRODUCER_ID, PRODUCER_EPOCH, _, COUNT,
-) = range(13)  # fmt: skip
 Batch = tuple[bytes, int, Fields]
 
 

@@ -21,25 +21,25 @@ from struct import Struct
 from headrace.environment import Disk
 from headrace.protocol.control_records import kind_of
 from headrace.protocol.record_batch import (
+    ATTRIBUTES,
+    BASE,
+    BASE_TIME,
     CONTROL,
+    COUNT,
     DELETE_HORIZON,
+    LAST_DELTA,
     MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
     TRANSACTIONAL,
+    Fields,
     walk,
 )
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.closed_segments import (
-    ATTRIBUTES,
-    BASE,
-    BASE_TIME,
-    COUNT,
-    LAST_DELTA,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     READ_CHUNK,
     ClosedSegments,
-    Fields,
     Pace,
     has_gaps,
     payload,

@@ -15,19 +15,23 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from headrace.protocol.record_batch import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
-from headrace.storage.closed_segments import (
+from headrace.protocol.record_batch import (
     ATTRIBUTES,
     BASE,
-    BESIDE_OF_CLEANER,
+    CONTROL,
     COUNT,
     LAST_DELTA,
     LENGTH,
+    LENGTH_OVERHEAD,
     PRODUCER_ID,
+    TRANSACTIONAL,
+    Fields,
+)
+from headrace.storage.closed_segments import (
+    BESIDE_OF_CLEANER,
     READ_CHUNK,
     Batch,
     ClosedSegments,
-    Fields,
     has_gaps,
     payload,
 )

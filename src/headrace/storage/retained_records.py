@@ -23,10 +23,10 @@ from headrace.protocol.record_batch import (
     NO_TIMESTAMP,
     SMALLEST_LENGTH,
     TRANSACTIONAL,
+    Fields,
     seal,
 )
 from headrace.storage import record_runs
-from headrace.storage.closed_segments import Fields
 
 Runs = list[tuple[int, int]]  # stretches of records that stay, side by side
 
