@@ -18,6 +18,7 @@ END = "<!-- end of the map -->"
 # Every folder, in the order of the layers, lowest first, then what stands around the node.
 FOLDERS = {
     "protocol": "THE WIRE: bytes to messages and back; imports nothing of ours but environment",
+    "protocol/record_batch": "a record batch: header, walking, bounds and building in one place",
     "protocol/codegen": "the generator's parts",
     "protocol/definitions": "message definitions in JSON, the generator's input",
     "protocol/messages": "generated codecs, one module per message, all versions",

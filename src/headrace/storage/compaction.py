@@ -35,6 +35,8 @@ from headrace.protocol.record_batch import (
     Fields,
     walk,
 )
+from headrace.protocol.record_batch.keys import keys_of_batch, offset_deltas, values_of_batch
+from headrace.protocol.record_batch.retained import emptied, rebuilt, records_at
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.closed_segments import (
@@ -47,12 +49,10 @@ from headrace.storage.closed_segments import (
 )
 from headrace.storage.compaction_plan import Cleanable, Source, grouped
 from headrace.storage.first_pass import FirstPass
-from headrace.storage.keys_of_batch import keys_of_batch, offset_deltas, values_of_batch
 from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.leftovers import CLEANED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.retained_records import emptied, rebuilt, records_at
 from headrace.storage.segment import Segment
 from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted, TransactionIndex

@@ -27,6 +27,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     Fields,
 )
+from headrace.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
 from headrace.storage.closed_segments import (
     BESIDE_OF_CLEANER,
     READ_CHUNK,
@@ -35,7 +36,6 @@ from headrace.storage.closed_segments import (
     has_gaps,
     payload,
 )
-from headrace.storage.keys_of_batch import Keys, keys_of_batch, offset_deltas
 from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.segment import Segment
 from headrace.storage.transaction_index import Aborted

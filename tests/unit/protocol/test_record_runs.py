@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import read_zigzag
 from headrace.protocol.record_batch import HEADER_SIZE, Record, build, walk
-from headrace.storage import record_runs
-from headrace.storage.keys_of_batch import (
+from headrace.protocol.record_batch import runs as record_runs
+from headrace.protocol.record_batch.keys import (
     LONGEST_KEY,
     digest,
     keys_of_batch,
     offset_deltas,
     values_of_batch,
 )
+from headrace.protocol.record_batch.retained import records_at
 from headrace.storage.last_of_keys import LastOfKeys
-from headrace.storage.retained_records import records_at
 
 BASE = 1_000
 

@@ -13,7 +13,8 @@ from itertools import compress
 from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_zigzag, zigzag
-from headrace.protocol.record_batch import (
+from headrace.protocol.record_batch import runs as record_runs
+from headrace.protocol.record_batch.records import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -26,7 +27,6 @@ from headrace.protocol.record_batch import (
     Fields,
     seal,
 )
-from headrace.storage import record_runs
 
 Runs = list[tuple[int, int]]  # stretches of records that stay, side by side
 

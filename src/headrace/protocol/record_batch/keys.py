@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_zigzag
-from headrace.storage import record_runs
+from headrace.protocol.record_batch import runs as record_runs
 
 LONGEST_KEY = 64
 Keys = list[bytes | None]  # None: a record without a key
