@@ -32,7 +32,18 @@ start: setup ## start a node on localhost:9092, data in ./headrace-data
 	@exec $(BIN)/headrace start $(ARGS)
 
 .PHONY: setup
-setup: $(RUN_STAMP) ## make .venv with the command .venv/bin/headrace
+setup: $(RUN_STAMP) ## make .venv with the command headrace: . .venv/bin/activate
+
+.PHONY: setup-spark
+setup-spark: $(RUN_STAMP) ## add Spark for pipelines to .venv, 0.5 GB
+	@echo 'Installing what requirements/spark.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/spark.txt
+
+.PHONY: wheel
+wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
+	@rm -rf build dist
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
@@ -160,15 +171,16 @@ fi
 endef
 
 # A .venv whose Python was removed or replaced is made anew.
-$(RUN_STAMP): requirements/run.txt pyproject.toml Makefile
+$(RUN_STAMP): requirements/app.txt pyproject.toml Makefile
 	@$(find_python); \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  echo "Making .venv with $$("$$python" --version)"; \
 	  rm -rf .venv && "$$python" -m venv .venv; \
 	fi
-	@echo 'Installing what requirements/run.txt locks'
-	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	@echo 'Installing what requirements/app.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/app.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)

@@ -56,7 +56,9 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as missing:
         if name not in EXTRAS:
             raise
-        sentence = f"{name} needs {missing.name}: pip install headrace[{EXTRAS[name]}]"
+        from headrace.installation import command_to_add
+
+        sentence = f"{name} needs {missing.name}: {command_to_add(EXTRAS[name])}"
         raise ModuleNotFoundError(sentence, name=missing.name) from None
 
 

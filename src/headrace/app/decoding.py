@@ -15,6 +15,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from headrace.installation import command_to_add
+
 Decode = Callable[[bytes | None], Any]
 
 
@@ -86,7 +88,7 @@ def _adapter(hint: Any) -> Any:
     except ImportError as missing:
         raise TypeError(
             f"Values of type {described(hint)} are checked by pydantic, which is not installed: "
-            "pip install 'headrace[app]'. Without it take bytes, str or dict."
+            f"{command_to_add('app')}  Without it take bytes, str or dict."
         ) from missing
     try:
         return TypeAdapter(hint)

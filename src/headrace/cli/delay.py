@@ -36,6 +36,7 @@ from headrace.client.producer import Producer
 from headrace.client.schedules import When
 from headrace.contract import headers as contract_headers
 from headrace.contract.delay_topics import GROUP
+from headrace.installation import command_to_add
 
 app = typer.Typer(
     help="Delayed messages: enable them for topics, list, show, cancel, reschedule.",
@@ -331,7 +332,7 @@ def serve(
             from headrace.services.delay.main import serve as run
         except ModuleNotFoundError as missing:
             raise Failure(
-                f"The delay service needs the package {missing.name}: pip install headrace[delay]."
+                f"The delay service needs the package {missing.name}: {command_to_add()}"
             ) from missing
         run(
             cluster,

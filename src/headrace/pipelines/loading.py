@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from headrace.installation import command_to_add
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 
@@ -26,7 +27,7 @@ def pipelines_in(path: Path) -> dict[str, Pipeline]:
     except ModuleNotFoundError as missing:
         raise PipelineError(
             f"{path} needs {missing.name}, which is not installed"
-            + (": pip install 'headrace[spark]'." if missing.name == "pyspark" else ".")
+            + (f": {command_to_add('spark')}" if missing.name == "pyspark" else ".")
         ) from missing
     found: dict[str, Pipeline] = {}
     for value in vars(module).values():

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder
 
@@ -62,7 +63,7 @@ def served(folder: Folder, place: str | None) -> Iterator[None]:
         from prometheus_client import CollectorRegistry, start_http_server
     except ModuleNotFoundError:
         raise PipelineError(
-            "--window needs prometheus-client: pip install 'headrace[spark]'."
+            f"--window needs prometheus-client: {command_to_add('spark')}"
         ) from None
     host, port = _address(place)
     registry = CollectorRegistry()

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.jars import Say, jars, user_cache
 from headrace.pipelines.java import quiet_home
@@ -88,7 +89,7 @@ def start(
 ) -> SparkSession:
     """Takes seconds, and a download the first time; one that runs in this process is taken."""
     if importlib.util.find_spec("pyspark") is None:
-        raise PipelineError("Pipelines need PySpark: pip install 'headrace[spark]'.")
+        raise PipelineError(f"Pipelines need PySpark: {command_to_add('spark')}")
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException

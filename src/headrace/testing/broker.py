@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from headrace.installation import command_to_add
 from headrace.server.clock import MovableClock
 from headrace.server.server import Server
 from headrace.server.settings import load_settings
@@ -88,7 +89,7 @@ class Broker:
         except ModuleNotFoundError as missing:
             self.stop()
             raise RuntimeError(
-                f"Broker(delay=True) needs the package {missing.name}: pip install headrace[delay]"
+                f"Broker(delay=True) needs the package {missing.name}: {command_to_add()}"
             ) from missing
         self._delay = DelayOnThread(self.bootstrap, self._delay_folder(), self.clock.wall_ms)
 

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from headrace.cli.checkup.finding import Finding, good, wrong
+from headrace.installation import command_to_add
 from headrace.pipelines import jars
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.java import java_home
@@ -19,10 +20,10 @@ def check_spark(cache: Path | None = None) -> Finding:
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        return good(ABOUT, "not installed; only for pipelines: pip install 'headrace[spark]'")
+        return good(ABOUT, f"not installed; only for pipelines: {command_to_add('spark')}")
     found, missing = [f"PySpark {version}"], []
     if not version.startswith("4.0."):
-        missing.append("Pipelines need PySpark 4.0: pip install 'pyspark==4.0.*'.")
+        missing.append(f"Pipelines need PySpark 4.0: {command_to_add('spark')}")
     try:
         found.append(f"Java in {java_home(cache)}")
     except PipelineError as failure:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headrace.cli.failure import Failure
+from headrace.installation import command_to_add
 
 try:
     from cryptography import x509
@@ -20,7 +21,7 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError as missing:
     raise Failure(
-        f"Certificates need the package {missing.name}: pip install 'headrace[secure]'."
+        f"Certificates need the package {missing.name}: {command_to_add('secure')}"
     ) from missing
 
 # Clocks of other machines may be behind.

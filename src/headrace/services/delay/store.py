@@ -23,6 +23,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from headrace.installation import command_to_add
 from headrace.services.delay import listing
 from headrace.services.delay.listing import PendingRow as PendingRow
 from headrace.services.delay.listing import Wanted
@@ -332,7 +333,7 @@ def _open(folder: Path) -> Rdict:
     try:
         from rocksdict import Rdict
     except ImportError as error:  # pragma: no cover
-        raise ImportError("delayed messages need rocksdict: pip install rocksdict") from error
+        raise ImportError(f"Delayed messages need rocksdict: {command_to_add()}") from error
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return Rdict(str(folder), _options())

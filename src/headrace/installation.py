@@ -1,0 +1,62 @@
+"""How this copy of Headrace was installed, and the command that adds what it lacks.
+
+A message that names a missing package ends with a command. That command must work where it is read:
+in a `.venv` that `make setup` made, make installs the locked versions; everywhere else pip installs
+what the extra in `pyproject.toml` names, into the Python that is running.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+# `make setup` installs every extra but Spark's, which is large (0.5 GB).
+TARGET_OF_SPARK = "setup-spark"
+TARGET_OF_THE_OTHERS = "setup"
+
+
+def command_to_add(extra: str | None = None) -> str:
+    """A shell command; without an extra it installs again what Headrace always needs."""
+    checkout = _checkout()
+    if checkout is not None and Path(sys.prefix).resolve() == (checkout / ".venv").resolve():
+        target = TARGET_OF_SPARK if extra == "spark" else TARGET_OF_THE_OTHERS
+        return f"make -C {shlex.quote(str(checkout))} {target}"
+    packages = _packages_of(extra)
+    if not packages:
+        packages = [f"headrace[{extra}]" if extra else "headrace"]
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def _distribution() -> metadata.Distribution | None:
+    """None: Headrace runs from a folder on the path and was never installed."""
+    try:
+        return metadata.distribution("headrace")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _checkout() -> Path | None:
+    """The folder that an editable install points at (PEP 610)."""
+    installed = _distribution()
+    text = installed.read_text("direct_url.json") if installed else None
+    said = json.loads(text) if text else {}
+    if not said.get("dir_info", {}).get("editable"):
+        return None
+    folder = Path(unquote(urlsplit(said["url"]).path))
+    return folder if (folder / "Makefile").is_file() else None
+
+
+def _packages_of(extra: str | None) -> list[str]:
+    installed = _distribution()
+    found = []
+    for line in (installed.requires or []) if installed else []:
+        package, _, condition = line.partition(";")
+        asked = re.search(r"""extra\s*==\s*["']([^"']+)["']""", condition)
+        if (asked.group(1) if asked else None) == extra:
+            found.append(package.strip())
+    return found
