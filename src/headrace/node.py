@@ -30,6 +30,7 @@ from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, ControllerSettings
 from headrace.controller.topics import EffectiveConfig, TopicRules
+from headrace.controller_at_hand import ControllerAtHand
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
 from headrace.metadata.config_definitions.authorizer import (
@@ -43,25 +44,18 @@ from headrace.metadata.image import Endpoint as AdvertisedEndpoint
 from headrace.metadata.image import MetadataImage
 from headrace.protocol import uuids
 from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from headrace.served import for_controllers, lines_of, served_apis
-from headrace.serving.api import Api, Parked
+from headrace.serving.api import Api
 from headrace.serving.auditing import Auditor, audited, denials_to
 from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import quotas_of
+from headrace.storage.durability import Durability, Submit
 from headrace.storage.flush import FlushOfEverything
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
-
-Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 
 # How late a session or a rebalance may be ended; costs microseconds while nothing is due.
 COORDINATORS_LOOK_MS = 100
@@ -82,48 +76,6 @@ class NodeSettings:
     protocols: Mapping[str, int] = field(default_factory=dict)  # by listener; Kafka's numbers
     # Records of users that a cluster without any gets.
     first_users: Sequence[Any] = field(default=(), repr=False)
-
-
-class ControllerAtHand:
-    """The controller in the same process, as the broker sees it."""
-
-    def __init__(self, controller: Controller, node_id: int) -> None:
-        self._controller = controller
-        self._node_id = node_id
-
-    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
-        topics = [
-            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
-        ]
-        self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
-        return self._when_committed(answer, now)
-
-    def create_internal_topic(
-        self,
-        name: str,
-        partitions: int,
-        replicas: int,
-        settings: Mapping[str, str],
-        answer: Callable[[], Any],
-        now: Now,
-    ) -> Any:
-        configs = [CreatableTopicConfig(name, value) for name, value in settings.items()]
-        topic = CreatableTopic(name, partitions, replicas, configs=configs)
-        self._controller.create_topics(CreateTopicsRequest(topics=[topic]), now)
-        return self._when_committed(answer, now)
-
-    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
-        controller = self._controller
-        block = controller.allocate_producer_ids(self._node_id, controller.broker_epoch, now)
-        return self._when_committed(lambda: answer(block.first, block.size), now)
-
-    def _when_committed(self, answer: Callable[[], Any], now: Now) -> Any:
-        committed = self._controller.commit((), True, now)
-        if not isinstance(committed, Parked):
-            return answer()
-        attempt = committed.attempt
-        committed.attempt = lambda expired: None if attempt(expired) is None else answer()
-        return committed
 
 
 class Node:
@@ -149,14 +101,12 @@ class Node:
         self.settings = settings
         self.now = now  # both clocks; the loop sets them once per turn
         self.purgatory = Purgatory()
-        self.failure: OSError | None = None  # the disk is not to be trusted any more
+        self.durability = Durability(disk, submit)
+        self.durability.on_loss = self._logs_were_cut_back
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.stopped = False
         self._leaving = False
         self._submit = submit
-        self._unwritten = Unwritten()
-        self._flushes: list[Any] = []
-        self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
         self._randomness = randomness
         self.auditor = Auditor(now, enabled=is_audited(settings.values, settings.protocols))
         self.quotas = quotas_of(settings.values, now, request_clock)
@@ -166,8 +116,8 @@ class Node:
             settings.given,
             now,
             randomness=randomness,
-            unwritten=self._unwritten,
-            flushes=self._flushes,
+            unwritten=self.durability.unwritten,
+            flushes=self.durability.flushes,
             open_files=open_files,
             space=space,
         )
@@ -176,7 +126,7 @@ class Node:
             self.authorizer.on_denied = denials_to(self.auditor)
         self.controller = self._open_controller()
         self.broker = self._open_broker()
-        self._unwritten.on_refusal = self.broker.disk_refused
+        self.durability.unwritten.on_refusal = self.broker.disk_refused
         self.controller.on_committed.append(self.broker.image_changed)
         self.controller.on_committed.append(self._limit_clients)
         to_topic = settings.values["headrace.audit"] == "topic"
@@ -195,6 +145,11 @@ class Node:
             stopwatch=stopwatch,
         )
         self._join_cluster()
+
+    @property
+    def failure(self) -> OSError | None:
+        """The disk is not to be trusted any more; None: it is."""
+        return self.durability.failure
 
     @property
     def ready(self) -> bool:
@@ -217,25 +172,13 @@ class Node:
 
     def end_turn(self) -> bool:
         """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""
-        if self._unwritten and not self._write_pending():
+        if not self.durability.end_turn():
             return False
-        if self._flushes:
-            self._submit_flushes()
         if self.controller.background:
             work, self.controller.background = self.controller.background, []
             for snapshot in work:
                 self._submit(snapshot.run, snapshot.finish)
         return True
-
-    def buffer_is_free(self) -> None:
-        """The memory of requests is used again: what still lies in it goes to the files."""
-        borrowing = self._unwritten.borrowing
-        for each in borrowing:
-            try:
-                each.write_pending()
-            except KafkaError:
-                continue  # the turn ends with what is lost
-        borrowing.clear()
 
     def stop(self) -> None:
         """Leave the cluster, then close the logs; `stopped` says when it is done."""
@@ -308,7 +251,7 @@ class Node:
             metadata_log,
             self._controller_settings(),
             new_id=lambda: uuids.random_id(self._randomness(16)),
-            wants_flush=self._flushes,
+            wants_flush=self.durability.flushes,
             wake=self.purgatory.wake,
             authorizer=self.authorizer,
         )
@@ -357,7 +300,7 @@ class Node:
             controllers=settings.controllers,
             image=MetadataImage(cluster_id=self._identity.cluster_id),
             controller=ControllerAtHand(self.controller, settings.node_id),
-            flushes=self._flushes,
+            flushes=self.durability.flushes,
             authorizer=self.authorizer,
         )
         broker.served = lines_of(self._apis())
@@ -374,7 +317,7 @@ class Node:
             self.now,
             runner,
             values=lambda: self.broker.values,
-            in_background=self._in_background,
+            in_background=self.durability.in_background,
         )
 
     def _join_cluster(self) -> None:
@@ -407,57 +350,8 @@ class Node:
         self._joined_at = self.controller.image.offset
         self.end_turn()
 
-    # The disk
-
-    def _write_pending(self) -> bool:
-        lost: dict[PartitionLog, None] = {}
-        for unwritten in self._unwritten:
-            try:
-                unwritten.write_pending()
-            except KafkaError:
-                lost[unwritten] = None
-            if unwritten.lost_pending:  # since somebody read or wrote more in this turn
-                lost[unwritten] = None
-        self._unwritten.clear()
-        self._unwritten.borrowing.clear()
-        if lost:
-            self.lost += self.broker.logs_were_cut_back(list(lost), self._unwritten.refusal)
-        return not lost
-
-    def _submit_flushes(self) -> None:
-        """One flush at a time for each that asks; what comes meanwhile shares the next one."""
-        flushes = list(self._flushes)
-        self._flushes.clear()
-        for asking in flushes:
-            if asking in self._flushing:
-                self._flushing[asking] = True
-                continue
-            flush = asking.flush_target()
-            if flush is not None:
-                self._flushing[asking] = False
-                self._submit(
-                    lambda flush=flush: flush.run(self.disk),  # type: ignore[misc]
-                    lambda error, asking=asking, flush=flush: self._flushed(asking, flush, error),  # type: ignore[misc]
-                )
-
-    def _flushed(self, asking: Any, flush: Any, error: OSError | None) -> None:
-        asked_again = self._flushing.pop(asking)
-        if self.failure is not None:
-            return  # another flush of the same file may have been told of the lost pages instead
-        if error is not None:
-            # A second try proves nothing: the kernel may have dropped the pages (fsync on Linux).
-            log.critical("a flush failed, this node must not go on: %s", error)
-            self.failure = error
-            return
-        if not asking.flushed(flush) or asked_again:
-            self._flushes.append(asking)
-
-    def _in_background(self, work: Callable[[], None]) -> None:
-        def done(error: OSError | None) -> None:
-            if error is not None:
-                log.error("work on the data folder failed: %s", error)
-
-        self._submit(work, done)
+    def _logs_were_cut_back(self, logs: Sequence[PartitionLog], why: str) -> None:
+        self.lost += self.broker.logs_were_cut_back(logs, why)
 
     # What is done again and again
 
@@ -467,7 +361,7 @@ class Node:
                 self.partitions.apply_retention(leader.log, leader.high_watermark)
 
     def _checkpoint(self) -> None:
-        self._in_background(self.partitions.checkpoint_work(self._high_watermarks()))
+        self.durability.in_background(self.partitions.checkpoint_work(self._high_watermarks()))
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {
@@ -480,14 +374,15 @@ class Node:
         self.controller.tick(self.now)
         if self.cleaner is not None:
             self.cleaner.tick()
-        if not self._unwritten.gathers and self.broker.disk_is_quiet():
-            self._unwritten.gather_again()
+        unwritten = self.durability.unwritten
+        if not unwritten.gathers and self.broker.disk_is_quiet():
+            unwritten.gather_again()
         if self.broker.unopened:
             self.broker.open_what_had_no_room()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
-            self._flushes.append(FlushOfEverything(found))
+            self.durability.flushes.append(FlushOfEverything(found))
         for work in self.partitions.due_work():
-            self._in_background(work)
+            self.durability.in_background(work)
 
     def _close_logs(self) -> None:
         """Nobody is served any more, so this may wait for the disk."""
@@ -495,5 +390,5 @@ class Node:
             self.partitions.close(self.controller.broker_epoch, self._high_watermarks())
         except OSError as problem:
             log.critical("the shutdown is not clean: %s", problem)
-            self.failure = problem
+            self.durability.failure = problem
         self.stopped = True

@@ -183,7 +183,7 @@ class Stand:
             try:
                 taken = dispatch.feed(session, view, len(view))
             finally:
-                self.node.buffer_is_free()
+                self.node.durability.buffer_is_free()
             for key in _frames_in(view[:taken]):
                 tally.asked += 1
                 tally.silent += key == PRODUCE_KEY

@@ -8,7 +8,7 @@ leaders in `topics`, wake waiting requests by `partition_changed`, and ask for f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.coordinators import Coordinator
@@ -194,7 +194,7 @@ class Broker:
         if not leader.commits_at_once:
             self.flush_soon(leader)
 
-    def logs_were_cut_back(self, logs: list[Any], why: str) -> list[Lost]:
+    def logs_were_cut_back(self, logs: Sequence[Any], why: str) -> list[Lost]:
         """The disk has refused what was visible already where appends commit at once. All who wait
         for it are asked before anything else is appended to these logs."""
         lost = []

@@ -90,7 +90,7 @@ class Server:
             self.node.dispatch,
             self.node.purgatory,
             self._end_turn,
-            buffer_is_free=self.node.buffer_is_free,
+            buffer_is_free=self.node.durability.buffer_is_free,
             most_held_bytes=most_held_bytes(settings.values),
         )
         self.cleaner.watch = self.loop.call_when_readable

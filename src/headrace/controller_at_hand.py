@@ -1,0 +1,57 @@
+"""The controller in the same process, as the broker sees it (`broker.ControllerPort`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.controller.controller import Controller
+from headrace.environment import Now
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.serving.api import Parked
+
+
+class ControllerAtHand:
+    """The controller in the same process, as the broker sees it."""
+
+    def __init__(self, controller: Controller, node_id: int) -> None:
+        self._controller = controller
+        self._node_id = node_id
+
+    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
+        topics = [
+            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
+        ]
+        self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
+        return self._when_committed(answer, now)
+
+    def create_internal_topic(
+        self,
+        name: str,
+        partitions: int,
+        replicas: int,
+        settings: Mapping[str, str],
+        answer: Callable[[], Any],
+        now: Now,
+    ) -> Any:
+        configs = [CreatableTopicConfig(name, value) for name, value in settings.items()]
+        topic = CreatableTopic(name, partitions, replicas, configs=configs)
+        self._controller.create_topics(CreateTopicsRequest(topics=[topic]), now)
+        return self._when_committed(answer, now)
+
+    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
+        controller = self._controller
+        block = controller.allocate_producer_ids(self._node_id, controller.broker_epoch, now)
+        return self._when_committed(lambda: answer(block.first, block.size), now)
+
+    def _when_committed(self, answer: Callable[[], Any], now: Now) -> Any:
+        committed = self._controller.commit((), True, now)
+        if not isinstance(committed, Parked):
+            return answer()
+        attempt = committed.attempt
+        committed.attempt = lambda expired: None if attempt(expired) is None else answer()
+        return committed
