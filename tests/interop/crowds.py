@@ -24,7 +24,7 @@ from tests.conformance.stage import Topic
 from tests.conformance.stories.asking import fetch_request, fetch_topic, from_offset
 from tests.conformance.wire import encode_body, encode_header
 from tests.interop.brokers import HeadraceNode, free_port
-from tests.unit.server.a_secured_server import PLAIN_USERS, Certificates
+from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates
 
 MB = 1 << 20
 ADDRESSES = [f"127.0.0.{number}" for number in range(11, 16)]

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.interop.java_session import JavaSession
 from tests.interop.tools import built_go_program, installed_node_program, tool
-from tests.unit.server.a_secured_server import PLAIN_USERS, Certificates
+from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates
 
 MAP = (
     "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,"

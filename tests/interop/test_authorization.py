@@ -46,7 +46,7 @@ from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.secured import ADMIN, STANDARD, java_client_file, log_in, secured_node
-from tests.unit.server.a_secured_server import until
+from tests.sockets.server.a_secured_server import until
 
 USERS = [f"user{number}" for number in range(len(CASES))]
 SETTINGS = {"node.id": "1", "group.consumer.assignment.interval.ms": "0"}

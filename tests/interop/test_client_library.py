@@ -36,7 +36,7 @@ from headrace.client import (
 from headrace.client.connection import Connection
 from headrace.client.wire import Wire
 from tests.interop.brokers import ApacheNode, Node, make_node
-from tests.unit.server.a_secured_server import until
+from tests.sockets.server.a_secured_server import until
 
 _names = (f"name-{number}" for number in itertools.count())
 

@@ -26,7 +26,7 @@ from tests.interop.logins import (
     signer,
 )
 from tests.interop.secured import ADMIN, client_settings, secured_node
-from tests.unit.server.a_secured_server import Certificates, until
+from tests.sockets.server.a_secured_server import Certificates, until
 
 KINDS: dict[str, Callable[[Path, dict[str, str]], SecuredNode]] = {
     "headrace": HeadraceOfAllProtocols,

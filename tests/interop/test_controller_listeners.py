@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.interop.java_session import JavaSession
-from tests.unit.server.a_secured_server import Certificates, until
+from tests.sockets.server.a_secured_server import Certificates, until
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 CONFIGS = "kafka.admin.ConfigCommand"

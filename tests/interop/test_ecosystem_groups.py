@@ -24,7 +24,7 @@ from tests.interop.brokers import Node
 from tests.interop.java_session import JavaSession
 from tests.interop.secured import ADMIN, client_settings, secured_node
 from tests.interop.topics import create_topic
-from tests.unit.cli.conftest import CommandLine
+from tests.sockets.cli.conftest import CommandLine
 
 BEGAN_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 COUNTS = (10, 7, 0)

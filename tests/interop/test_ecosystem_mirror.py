@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 
 from tests.interop.brokers import Node, free_port, make_node
 from tests.interop.ecosystem import ecosystem_java, properties, running, wait_until
-from tests.unit.server.a_secured_server import until
+from tests.sockets.server.a_secured_server import until
 
 Record = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
 

@@ -20,7 +20,7 @@ from tests.interop.java_session import JavaSession
 from tests.interop.secured import ADMIN, client_settings, secured_node
 from tests.interop.test_transactions import read
 from tests.interop.topics import create_topic
-from tests.unit.cli.conftest import CommandLine
+from tests.sockets.cli.conftest import CommandLine
 
 LAST_THAT_ADDS_NO_PARTITION = 11  # from version 12 on, the broker adds them to the transaction
 OLD = {"transaction.partition.verification.enable": "false"}

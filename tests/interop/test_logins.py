@@ -33,7 +33,7 @@ from tests.interop.logins import (
     signer,
 )
 from tests.interop.topics import create_topic
-from tests.unit.server.a_secured_server import LASTS, Certificates, until
+from tests.sockets.server.a_secured_server import LASTS, Certificates, until
 
 CLIENTS = ("librdkafka", "java", "franz-go", "kafkajs")
 CONFIGS = "kafka.admin.ConfigCommand"

@@ -35,7 +35,7 @@ from tests.interop.test_hostile import (
     raise_open_files,
     wait_for_rounds,
 )
-from tests.unit.server.a_secured_server import Certificates
+from tests.sockets.server.a_secured_server import Certificates
 
 OURS = pytest.mark.skipif(TARGET == "apache", reason="a test of ours, with doors of ours")
 NEWCOMERS = 2_000  # that may be at their handshake or login, see docs/guide/security.md

@@ -46,7 +46,7 @@ class WatchedNode:
     def __init__(
         self, folder: Path, users: Iterable[str], patch: pytest.MonkeyPatch, **settings: str
     ) -> None:
-        from tests.unit.server.a_secured_server import SecuredServer  # needs more packages
+        from tests.sockets.server.a_secured_server import SecuredServer  # needs more packages
 
         self.allowed: dict[Question, None] = {}
         self.refused: dict[Question, None] = {}

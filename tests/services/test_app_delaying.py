@@ -11,7 +11,7 @@ from headrace import App, Message, Retry
 from headrace.app import delaying
 from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.testing import Broker
-from tests.unit.app.conftest import Cluster
+from tests.sockets.app.conftest import Cluster
 
 pytestmark = pytest.mark.timeout(400)
 

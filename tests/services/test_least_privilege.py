@@ -153,7 +153,7 @@ def test_the_delay_service(guarded: Guarded, tmp_path: Path) -> None:
 def move_afar_and_back(guarded: Guarded) -> None:
     """By an impatient service in this process: usually a record waits for an hour first."""
     from headrace.services.delay.limits import Limits  # pipelines borrow this module without it
-    from tests.unit.services.delay.test_service import serving
+    from tests.sockets.services.delay.test_service import serving
 
     user = guarded.as_user("headrace-delay")
     impatient = SimpleNamespace(bootstrap=user, clock=SimpleNamespace(moved_by_ms=0))
@@ -394,7 +394,7 @@ def test_the_delay_service_without_a_right_says_so_and_goes_on_when_it_has_it(
 def test_a_transaction_that_hangs_needs_a_few_rights_more(guarded: Guarded, tmp_path: Path) -> None:
     """The guide says which; without it the service says so, and an operator can decide."""
     from headrace.services.delay.progress import Progress  # pipelines borrow this module without it
-    from tests.unit.services.delay import test_hanging as stories
+    from tests.sockets.services.delay import test_hanging as stories
 
     assert isinstance(guarded.node, WatchedNode)
     make(guarded, "orders")

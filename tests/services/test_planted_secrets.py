@@ -1,6 +1,6 @@
 """Passwords that were planted are in no log, no error, no command line and no file.
 
-Beside the node's own test with every logger at DEBUG (tests/unit/test_past_holes.py), and beside
+Beside the node's own test with every logger at DEBUG (tests/sockets/test_past_holes.py), and beside
 test_least_privilege.py, which looks through all that its services leave behind.
 """
 

@@ -24,7 +24,7 @@ from tests.fuzz.inventing import invented_input
 from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
 from tests.fuzz.target import Target
-from tests.unit.attacks import batch_around
+from tests.sockets.attacks import batch_around
 from tests.unit.broker.bench import START_MS, Bench
 from tests.unit.broker.group_bench import GroupBench
 

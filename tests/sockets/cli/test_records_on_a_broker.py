@@ -1,0 +1,88 @@
+"""`headrace produce` and `headrace consume` on a real broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headrace.protocol.java_hash import partition_for_key
+from tests.sockets.cli.conftest import CommandLine
+
+
+def test_lines_in_lines_out(headrace: CommandLine) -> None:
+    headrace("produce", "lines", stdin="one\ntwo\n\nfour\n")
+    assert headrace("consume", "lines") == "one\ntwo\n\nfour\n"
+
+
+def test_bytes_pass_unchanged(headrace: CommandLine) -> None:
+    headrace("produce", "raw", stdin=b"\xff\x00\xfe\n")
+    [record] = headrace.json_lines("consume", "raw")
+    assert record["value_base64"] == "/wD+"
+
+
+def test_keys_headers_and_json(headrace: CommandLine) -> None:
+    headrace("produce", "keyed", "-K", ":", "-H", "trace=7", "-H", "who=me", stdin="k:v\nplain\n")
+    keyed, plain = headrace.json_lines("consume", "keyed")
+    assert (keyed["key"], keyed["value"], keyed["offset"]) == ("k", "v", 0)
+    assert keyed["headers"] == [{"name": "trace", "value": "7"}, {"name": "who", "value": "me"}]
+    assert (plain["key"], plain["value"]) == (None, "plain")
+    assert "trace: 7" in headrace("consume", "keyed", "--pretty", "--headers")
+
+
+def test_keys_go_where_javas_client_sends_them(headrace: CommandLine) -> None:
+    headrace("topics", "create", "hashed", "--partitions", "7")
+    keys = [f"key-{n}" for n in range(50)]
+    headrace("produce", "hashed", "-K", "=", stdin="".join(f"{key}=x\n" for key in keys))
+    went = {r["key"]: r["partition"] for r in headrace.json_lines("consume", "hashed")}
+    assert went == {key: partition_for_key(key.encode(), 7) for key in keys}
+
+
+def test_a_chosen_partition_and_one_that_is_not_there(headrace: CommandLine) -> None:
+    headrace("topics", "create", "chosen", "--partitions", "3")
+    headrace("produce", "chosen", "--partition", "2", stdin="a\nb\n")
+    assert headrace("consume", "chosen", "--partition", "2") == "a\nb\n"
+    assert headrace("consume", "chosen", "-p", "0", "-p", "1") == ""
+    missing = "Topic chosen has no partition 3; it has 3, counted from 0."
+    assert headrace.failure("produce", "chosen", "-p", "3", stdin="x\n") == missing
+    assert headrace.failure("consume", "chosen", "-p", "3") == missing
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_comes_back(headrace: CommandLine, codec: str) -> None:
+    text = "the same words again and again\n" * 50
+    told = headrace.json("produce", f"packed-{codec}", "-z", codec, stdin=text)
+    assert told["records"] == 50
+    assert headrace("consume", f"packed-{codec}") == text
+
+
+def test_where_reading_begins_and_ends(headrace: CommandLine) -> None:
+    headrace("produce", "places", stdin="".join(f"{n}\n" for n in range(10)))
+    assert headrace("consume", "places", "--from", "7") == "7\n8\n9\n"
+    assert headrace("consume", "places", "--from", "999") == ""
+    assert headrace("consume", "places", "--from", "end") == ""
+    assert headrace("consume", "places", "--count", "2") == "0\n1\n"
+    assert headrace("consume", "places", "--from", "3", "--count", "1") == "3\n"
+    assert headrace("consume", "places", "--from", "-1h", "--count", "1") == "0\n"
+    tomorrow = datetime.fromtimestamp(datetime.now(UTC).timestamp() + 86_400, UTC).isoformat()
+    assert headrace("consume", "places", "--from", tomorrow) == ""
+
+
+def test_following_goes_on_until_the_count(headrace: CommandLine) -> None:
+    headrace("produce", "followed", stdin="a\nb\n")
+    assert headrace("consume", "followed", "--follow", "--count", "2") == "a\nb\n"
+
+
+def test_a_file_is_written_whole(headrace: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"line {n}\n" for n in range(5_000)) + "no newline at the end")
+    told = headrace.json("produce", "filed", str(file))
+    assert told["records"] == 5_001
+    assert headrace("consume", "filed").splitlines()[-1] == "no newline at the end"
+
+
+def test_a_topic_that_is_not_there_is_said_with_what_to_do(headrace: CommandLine) -> None:
+    assert headrace.failure("consume", "nowhere") == (
+        "There is no topic nowhere. Create it with `headrace topics create nowhere`."
+    )
