@@ -1,8 +1,22 @@
-"""Record batches of format v2: the one owner of their header, walking, bounds and building."""
+"""Record batches of format v2, the only one that is written or read: their one owner.
+
+`header.py` has the fields and the checksum, `records.py` the records and the plain walk over them,
+`fast_walks.py`, `keys.py`, `runs.py` and `retained.py` the walks for those who read millions of
+records, `builder.py` makes batches. The broker keeps batches opaque: it reads the header, checks
+the CRC and patches base offset and leader epoch. Storing batches is not done here.
+"""
 
 from __future__ import annotations
 
-from headrace.protocol.record_batch.records import (
+from headrace.protocol.record_batch.builder import (
+    build,
+    encode_record,
+)
+from headrace.protocol.record_batch.fast_walks import (
+    every_record_has_key,
+    keys_and_values,
+)
+from headrace.protocol.record_batch.header import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE,
@@ -44,18 +58,16 @@ from headrace.protocol.record_batch.records import (
     TRANSACTIONAL,
     BatchHeader,
     Fields,
-    Record,
-    RecordHeader,
-    build,
     crc_is_right,
-    encode_record,
-    every_record_has_key,
     fields_in,
     headers_in,
-    keys_and_values,
-    payload_of,
     read_header,
     seal,
+)
+from headrace.protocol.record_batch.records import (
+    Record,
+    RecordHeader,
+    payload_of,
     walk,
 )
 

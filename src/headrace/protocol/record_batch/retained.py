@@ -14,7 +14,7 @@ from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_zigzag, zigzag
 from headrace.protocol.record_batch import runs as record_runs
-from headrace.protocol.record_batch.records import (
+from headrace.protocol.record_batch.header import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,
