@@ -121,7 +121,7 @@ class Filled:
         active = max(sizes)
         expected = len(set(self.keys[:active]))
         held = sum(
-            header.count
+            header.record_count
             for base in sizes
             if base != active
             for _, header in headers_in((self.folder / f"{base:020}.log").read_bytes())

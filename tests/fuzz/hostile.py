@@ -206,7 +206,7 @@ HARMS: tuple[Callable[[bytearray, Random], None], ...] = (
     _number(batches.PRODUCER_ID_AT, 8),
     _number(batches.PRODUCER_EPOCH_AT, 2),
     _number(batches.BASE_SEQUENCE_AT, 4),
-    _number(batches.COUNT_AT, 4),
+    _number(batches.RECORD_COUNT_AT, 4),
     _attributes,
     _attributes,
     _bomb,

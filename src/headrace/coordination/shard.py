@@ -41,7 +41,13 @@ from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import zigzag
-from headrace.protocol.record_batch import ATTRIBUTES, BASE, LAST_DELTA, PRODUCER_ID, Fields
+from headrace.protocol.record_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
+    PRODUCER_ID,
+    Fields,
+)
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +232,7 @@ class Shard:
             stretch = self.journal.read(offset)
             before = offset
             for at, fields in record_batch.fields_in(stretch):
-                last_offset = fields[BASE] + fields[LAST_DELTA]
+                last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
                 if last_offset >= offset:
                     yield stretch, at, fields
                     offset = last_offset + 1

@@ -27,11 +27,12 @@ from headrace.protocol.record_batch import (
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
     NO_TIMESTAMP,
+    BatchHeader,
     Record,
     every_record_has_key,
+    header_at,
     walk,
 )
-from headrace.storage.batch_headers import Header, header_at
 from headrace.storage.log_settings import UNLIMITED, LogSettings
 
 # The smallest message there ever was: a length below it is damage (magic 0 without key and value).
@@ -117,7 +118,7 @@ def prepare(records: memoryview, settings: LogSettings, wall_ms: int) -> memoryv
     return records
 
 
-def check_count_and_kind(batch: Header) -> None:
+def check_count_and_kind(batch: BatchHeader) -> None:
     span = batch.last_offset - batch.base_offset + 1
     if span <= 0 or span != batch.record_count:
         raise RecordsRefused(
@@ -133,7 +134,7 @@ def check_count_and_kind(batch: Header) -> None:
 
 
 def check_timestamps(
-    records: memoryview, batch: Header, settings: LogSettings, wall_ms: int
+    records: memoryview, batch: BatchHeader, settings: LogSettings, wall_ms: int
 ) -> None:
     if not settings.stamps_append_time and batch.max_timestamp != NO_TIMESTAMP:
         earliest = wall_ms - settings.timestamp_before_max_ms
@@ -155,7 +156,7 @@ def check_timestamps(
         raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
 
 
-def oldest_timestamp(records: memoryview, batch: Header) -> int:
+def oldest_timestamp(records: memoryview, batch: BatchHeader) -> int:
     if batch.attributes & LOG_APPEND_TIME:
         return batch.max_timestamp
     stamps = [record.timestamp for record in records_in(records)]
@@ -187,7 +188,7 @@ def check_keys(records: memoryview) -> None:
 
 
 def compressed_as_configured(
-    records: memoryview, batch: Header, settings: LogSettings
+    records: memoryview, batch: BatchHeader, settings: LogSettings
 ) -> memoryview:
     """The batch with the topic's own compression; the records themselves stay as they are."""
     wanted = settings.compression_type
@@ -227,7 +228,7 @@ def length_and_timestamp(records: memoryview) -> tuple[int, int]:
     return len(records) - LENGTH_OVERHEAD, max_timestamp
 
 
-def batches_that_continue(records: memoryview, end_offset: int) -> list[Header]:
+def batches_that_continue(records: memoryview, end_offset: int) -> list[BatchHeader]:
     """The batches in `records`, which go on from `end_offset`; raises if one of them does not."""
     batches = []
     position = 0

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import HEADER, HEADER_SIZE, LENGTH_AT, LENGTH_OVERHEAD
+from headrace.protocol.record_batch import (
+    HEADER_SIZE,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    header_at,
+)
 
 # Base offset, length and leader epoch: the leader sets the outer two, the length lies between them.
 PREFIX = Struct(">qii")
@@ -24,33 +29,7 @@ FIND_CHUNK = 8192
 WALK_CHUNK = 1 << 16
 
 
-class Header(NamedTuple):
-    """One batch in a file, for the paths that are not hot."""
-
-    position: int
-    size: int  # of the whole batch
-    base_offset: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-
-def header_at(data: bytes | memoryview, at: int, position: int) -> Header:
-    """The header `at` this place in `data`, which lies at `position` in its file."""
-    base, length, epoch, magic, crc, attributes, last_delta, *rest = HEADER.unpack_from(data, at)
-    size = length + LENGTH_OVERHEAD
-    return Header(position, size, base, epoch, magic, crc, attributes, base + last_delta, *rest)
-
-
-def walk_headers(file: File, position: int, end: int) -> Iterator[Header]:
+def walk_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
     """The headers of the whole batches between two positions; ends early at what is no batch."""
     chunk, start = b"", position
     size = 0
@@ -70,7 +49,7 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[Header]:
         position += size
 
 
-def headers_of(batches: Buffer) -> Iterator[Header]:
+def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
     """Of whole batches, one behind the other."""
     view, position = memoryview(batches), 0
     while position < len(view):

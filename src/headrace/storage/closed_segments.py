@@ -17,17 +17,17 @@ from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.record_batch import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
-    BASE,
+    BASE_OFFSET,
     COMPRESSION_MASK,
-    COUNT,
     CRC,
     FORMAT,
     HEADER,
     HEADER_SIZE,
-    LAST_DELTA,
+    LAST_OFFSET_DELTA,
     LENGTH,
     LENGTH_OVERHEAD,
     MAGIC,
+    RECORD_COUNT,
     Fields,
 )
 from headrace.storage.append_rules import MAX_DECOMPRESSED
@@ -133,7 +133,7 @@ def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
     """The records' bytes, uncompressed: where they lie, from where to where."""
     begin, end = at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
     if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[CRC]:
-        raise MalformedMessage(f"the batch of offset {fields[BASE]} is damaged")
+        raise MalformedMessage(f"the batch of offset {fields[BASE_OFFSET]} is damaged")
     codec = fields[ATTRIBUTES] & COMPRESSION_MASK
     if not codec:
         return chunk, begin, end
@@ -142,4 +142,4 @@ def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
 
 
 def has_gaps(fields: Fields) -> bool:
-    return fields[LAST_DELTA] + 1 != fields[COUNT]
+    return fields[LAST_OFFSET_DELTA] + 1 != fields[RECORD_COUNT]

@@ -22,15 +22,15 @@ from headrace.environment import Disk
 from headrace.protocol.control_records import kind_of
 from headrace.protocol.record_batch import (
     ATTRIBUTES,
-    BASE,
-    BASE_TIME,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     CONTROL,
-    COUNT,
     DELETE_HORIZON,
-    LAST_DELTA,
+    LAST_OFFSET_DELTA,
     MAX_TIMESTAMP_AT,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    RECORD_COUNT,
     TRANSACTIONAL,
     Fields,
     walk,
@@ -190,7 +190,7 @@ class Compaction:
                     if batch is None and self._must_stay(fields):
                         batch = emptied(fields)
                     if batch is not None:
-                        output.add(fields[BASE] + fields[LAST_DELTA], batch)
+                        output.add(fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA], batch)
             output.finish()
         finally:
             output.let_go()
@@ -206,7 +206,10 @@ class Compaction:
         output: Output,
     ) -> bytes | None:
         """What is left of a transactional batch or a marker; None if it may go altogether."""
-        producer_id, last_offset = fields[PRODUCER_ID], fields[BASE] + fields[LAST_DELTA]
+        producer_id, last_offset = (
+            fields[PRODUCER_ID],
+            fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA],
+        )
         if fields[ATTRIBUTES] & CONTROL:
             kind = kind_of_marker(chunk, at, fields)
             ends_nothing, entry = transactions.saw_marker(producer_id, last_offset, kind)
@@ -224,16 +227,18 @@ class Compaction:
         horizon = horizon_of(fields)
         if not ends_nothing or (horizon is not None and horizon > self._job.wall_ms):
             return whole(chunk, at, fields)
-        if horizon is not None or not fields[COUNT]:
+        if horizon is not None or not fields[RECORD_COUNT]:
             return None
         data, pos, end = payload(chunk, at, fields)
-        return rebuilt(fields, data, [(pos, end)], fields[COUNT], new_horizon=self._new_horizon())
+        return rebuilt(
+            fields, data, [(pos, end)], fields[RECORD_COUNT], new_horizon=self._new_horizon()
+        )
 
     def _left_of_records(self, chunk: bytes, at: int, fields: Fields) -> bytes | None:
-        keys, base, count = self._keys, fields[BASE], fields[COUNT]
+        keys, base, count = self._keys, fields[BASE_OFFSET], fields[RECORD_COUNT]
         if base > keys.latest_offset:
             return whole(chunk, at, fields)
-        is_clean = base + fields[LAST_DELTA] < self._job.first_dirty
+        is_clean = base + fields[LAST_OFFSET_DELTA] < self._job.first_dirty
         if is_clean or has_gaps(fields) or base in keys.with_tombstones:
             return self._left_of_walked(chunk, at, fields, is_clean=is_clean)
         staying = keys.staying(base, count)
@@ -251,22 +256,22 @@ class Compaction:
     ) -> bytes | None:
         """Its records must be looked at: what the first pass knows of them is not enough."""
         data, pos, end = payload(chunk, at, fields)
-        names, tombstones = keys_of_batch(data, pos, end, fields[COUNT])
+        names, tombstones = keys_of_batch(data, pos, end, fields[RECORD_COUNT])
         horizon, new_horizon = horizon_of(fields), None
         if is_clean:
             staying = self._keys.not_seen(names)
         else:
-            flags = self._keys.staying(fields[BASE], fields[LAST_DELTA] + 1)
-            deltas = offset_deltas(data, pos, fields[COUNT], fields[LAST_DELTA])
+            flags = self._keys.staying(fields[BASE_OFFSET], fields[LAST_OFFSET_DELTA] + 1)
+            deltas = offset_deltas(data, pos, fields[RECORD_COUNT], fields[LAST_OFFSET_DELTA])
             staying = bytes([flags[delta] for delta in deltas])
         if tombstones:
-            values = values_of_batch(data, pos, fields[COUNT])
+            values = values_of_batch(data, pos, fields[RECORD_COUNT])
             if horizon is not None and horizon <= self._job.wall_ms:
                 staying = bytes(map(and_, staying, values))
             elif horizon is None and any(map(gt, staying, values)):
                 new_horizon = self._new_horizon()
         kept = staying.count(1)
-        if kept == fields[COUNT] and kept and new_horizon is None:
+        if kept == fields[RECORD_COUNT] and kept and new_horizon is None:
             return whole(chunk, at, fields)
         if not kept:
             return None
@@ -279,7 +284,7 @@ class Compaction:
     def _must_stay(self, fields: Fields) -> bool:
         """An emptied batch tells where the log has got to; or the sequence of a producer, or the
         epoch of its marker, which must be found again after a restart."""
-        last_offset = fields[BASE] + fields[LAST_DELTA]
+        last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
         if last_offset + 1 == self._job.first_uncleanable:
             return True
         producer_id = fields[PRODUCER_ID]
@@ -360,7 +365,7 @@ def add_suffix(segment: Segment, suffix: str) -> None:
 
 def horizon_of(fields: Fields) -> int | None:
     """From when on the tombstones of a batch may go, or its marker."""
-    return fields[BASE_TIME] if fields[ATTRIBUTES] & DELETE_HORIZON else None
+    return fields[BASE_TIMESTAMP] if fields[ATTRIBUTES] & DELETE_HORIZON else None
 
 
 def kind_of_marker(chunk: bytes, at: int, fields: Fields) -> int | None:

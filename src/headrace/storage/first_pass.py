@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from headrace.protocol.record_batch import (
     ATTRIBUTES,
-    BASE,
+    BASE_OFFSET,
     CONTROL,
-    COUNT,
-    LAST_DELTA,
+    LAST_OFFSET_DELTA,
     LENGTH,
     LENGTH_OVERHEAD,
     PRODUCER_ID,
+    RECORD_COUNT,
     TRANSACTIONAL,
     Fields,
 )
@@ -117,7 +117,7 @@ class FirstPass:
                     return noted
                 last = batches[-1][2]
                 if keys.latest_offset < self._first_dirty:
-                    keys.latest_offset = last[BASE] + last[LAST_DELTA]
+                    keys.latest_offset = last[BASE_OFFSET] + last[LAST_OFFSET_DELTA]
                 self._note(batches, keys)
                 noted += sum(fields[LENGTH] + LENGTH_OVERHEAD for _, _, fields in batches)
         return None
@@ -128,12 +128,12 @@ class FirstPass:
         for chunk, at, fields in batches:
             if self._is_marker_or_aborted(fields):
                 continue
-            base, count = fields[BASE], fields[COUNT]
+            base, count = fields[BASE_OFFSET], fields[RECORD_COUNT]
             data, start, end = payload(chunk, at, fields)
             found, tombstones = keys_of_batch(data, start, end, count)
             names += found
             if has_gaps(fields):
-                deltas = offset_deltas(data, start, count, fields[LAST_DELTA])
+                deltas = offset_deltas(data, start, count, fields[LAST_OFFSET_DELTA])
                 offsets.append([base + delta for delta in deltas])
             else:
                 offsets.append(range(base, base + count))
@@ -147,8 +147,8 @@ class FirstPass:
             return True
         if not attributes & TRANSACTIONAL:
             return False
-        base = fields[BASE]
-        return self._aborted.cover(fields[PRODUCER_ID], base, base + fields[LAST_DELTA])
+        base = fields[BASE_OFFSET]
+        return self._aborted.cover(fields[PRODUCER_ID], base, base + fields[LAST_OFFSET_DELTA])
 
 
 def shortened(stretch: list[Piece], limit: int) -> Iterator[Piece]:

@@ -21,10 +21,11 @@ from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     MAGIC,
     TRANSACTIONAL,
+    BatchHeader,
 )
 from headrace.storage import append_rules, time_search
 from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.batch_headers import PREFIX, Header, size_at
+from headrace.storage.batch_headers import PREFIX, size_at
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.segment import Segment
@@ -186,7 +187,7 @@ class PartitionLog(SegmentedLog):
             return self.end_offset
         batches = append_rules.batches_that_continue(records, self.end_offset)
 
-        def in_buffer(batch: Header) -> memoryview:
+        def in_buffer(batch: BatchHeader) -> memoryview:
             return records[batch.position : batch.position + batch.size]
 
         try:
@@ -289,7 +290,7 @@ class PartitionLog(SegmentedLog):
         )
         return self.append_as_is(memoryview(marker), wall_ms=wall_ms)
 
-    def _note_batch(self, segment: Segment, batch: Header) -> None:
+    def _note_batch(self, segment: Segment, batch: BatchHeader) -> None:
         """Count a batch that is about to be written at the end of the active segment."""
         position = segment.size
         if batch.leader_epoch > self.epochs.latest:

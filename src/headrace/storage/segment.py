@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import NO_TIMESTAMP
-from headrace.storage.batch_headers import Header, find_batch, walk_headers
+from headrace.protocol.record_batch import NO_TIMESTAMP, BatchHeader
+from headrace.storage.batch_headers import find_batch, walk_headers
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headrace.storage.open_files import OpenFiles
@@ -302,10 +302,10 @@ class Segment:
         self.load_indexes()
         return find_batch(self.open_file(), offset, self.index.position_for(offset), self.size)
 
-    def headers(self, position: int = 0) -> Iterator[Header]:
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         return walk_headers(self.open_file(), position, self.size)
 
-    def read_batch(self, batch: Header) -> memoryview:
+    def read_batch(self, batch: BatchHeader) -> memoryview:
         return memoryview(self.open_file().read(batch.size, batch.position))
 
     def next_offset(self) -> int:

@@ -24,9 +24,10 @@ from headrace.protocol.record_batch import (
     MAGIC_AT,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    BatchHeader,
+    header_at,
     walk,
 )
-from headrace.storage.batch_headers import Header, header_at
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
@@ -136,8 +137,8 @@ def replay_producers(
 
 def replay_producer(
     producers: ProducerState,
-    batch: Header,
-    read: Callable[[Header], memoryview],
+    batch: BatchHeader,
+    read: Callable[[BatchHeader], memoryview],
     index: TransactionIndex | None = None,
 ) -> None:
     """One batch that is in the log already: it is believed, whatever the rules say.
@@ -159,7 +160,7 @@ def replay_producer(
 
 
 def replay_marker(
-    producers: ProducerState, batch: Header, data: memoryview, index: TransactionIndex | None
+    producers: ProducerState, batch: BatchHeader, data: memoryview, index: TransactionIndex | None
 ) -> None:
     """The end of a transaction; a control batch that compaction emptied says nothing any more."""
     for record in walk(data, len(data)):

@@ -5,9 +5,8 @@ Time index, offset index, then batch headers; only the batch that must hold the 
 
 from __future__ import annotations
 
-from headrace.protocol.record_batch import walk
+from headrace.protocol.record_batch import BatchHeader, walk
 from headrace.storage.append_rules import MAX_DECOMPRESSED
-from headrace.storage.batch_headers import Header
 from headrace.storage.segment import Segment
 
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
@@ -43,7 +42,7 @@ def youngest(segments: list[Segment]) -> Found | None:
 
 
 def _first_record(
-    segment: Segment, batch: Header, timestamp_ms: int, start_offset: int
+    segment: Segment, batch: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> Found | None:
     for record in walk(segment.read_batch(batch), MAX_DECOMPRESSED):
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:

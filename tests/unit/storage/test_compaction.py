@@ -68,7 +68,7 @@ def test_a_batch_that_loses_records_keeps_offsets_sequence_and_times(log):
     log.roll()
     log.compact()
     [(header, records), _] = log.batches()
-    assert (header.base_offset, header.last_offset, header.count) == (0, 3, 1)
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 3, 1)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 10)
     assert [(r.offset, r.timestamp) for r in records] == [(2, NOW + 2)]
     assert header.max_timestamp == NOW + 2
@@ -107,7 +107,9 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(log):
     log.put((b"a", b"3"))
     log.roll()
     log.compact()
-    assert [(h.base_offset, h.producer_id, h.base_sequence, h.count) for h, _ in log.batches()] == [
+    assert [
+        (h.base_offset, h.producer_id, h.base_sequence, h.record_count) for h, _ in log.batches()
+    ] == [
         (1, 7, 1, 0),
         (2, -1, -1, 1),
     ]
@@ -123,7 +125,7 @@ def test_the_last_batch_of_the_round_stays_so_that_the_end_is_known(log):
     log.put((b"b", b"1"))
     log.roll()
     log.compact(wall_ms=NOW + 2 * DAY)
-    assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(2, 1)]
+    assert [(h.base_offset, h.record_count) for h, _ in log.batches()] == [(2, 1)]
     log.put((b"b", None))
     log.roll()
     log.compact()
@@ -133,7 +135,7 @@ def test_the_last_batch_of_the_round_stays_so_that_the_end_is_known(log):
     log.log.roll(wall_ms=NOW)
     log.cleaned_to = 0
     log.compact(wall_ms=NOW + 9 * DAY)
-    assert [(h.last_offset, h.count) for h, _ in log.batches()] == [(5, 0)]
+    assert [(h.last_offset, h.record_count) for h, _ in log.batches()] == [(5, 0)]
     assert log.kill().end_offset == 6
 
 
@@ -346,11 +348,11 @@ def test_a_batch_that_was_emptied_goes_when_nothing_needs_it_any_more(log):
     log.put((b"a", b"2"))
     log.roll()
     log.compact()
-    assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(0, 0), (1, 1)]
+    assert [(h.base_offset, h.record_count) for h, _ in log.batches()] == [(0, 0), (1, 1)]
     log.put((b"b", b"1"), producer_id=7, producer_epoch=3, base_sequence=1)
     log.roll()
     log.compact()
-    assert [(h.base_offset, h.count) for h, _ in log.batches()] == [(1, 1), (2, 1)]
+    assert [(h.base_offset, h.record_count) for h, _ in log.batches()] == [(1, 1), (2, 1)]
 
 
 @pytest.mark.parametrize(("interval", "most"), [(1, 2.2), (10**9, 4.5)])

@@ -82,7 +82,7 @@ def _batch_row(header: BatchHeader, position: int, damage: str | None) -> Row:
         "last_offset": header.last_offset,
         "position": position,
         "bytes": header.size,
-        "records": header.count,
+        "records": header.record_count,
         "epoch": header.leader_epoch,
         "compression": COMPRESSIONS[codec] if codec < len(COMPRESSIONS) else codec,
         "newest": moment(header.max_timestamp),

@@ -9,10 +9,10 @@ from headrace.protocol.primitives import BROKEN, read_zigzag
 from headrace.protocol.record_batch.header import (
     ATTRIBUTES,
     COMPRESSION_MASK,
-    COUNT,
     HEADER_SIZE,
     LENGTH,
     LENGTH_OVERHEAD,
+    RECORD_COUNT,
     SMALLEST_RECORD,
     Fields,
     read_header,
@@ -34,7 +34,7 @@ def keys_and_values(
         pos, end = 0, len(data)
     found = []
     try:
-        for _ in range(fields[COUNT]):
+        for _ in range(fields[RECORD_COUNT]):
             first, second = data[pos], data[pos + 1]
             if first < 128:
                 length, at = first >> 1 ^ -(first & 1), pos + 1
@@ -86,7 +86,7 @@ def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
     size = len(data)
     pos = 0
     try:
-        for _ in range(header.count):
+        for _ in range(header.record_count):
             first = data[pos]
             second = data[pos + 1]
             if first < 128:

@@ -85,11 +85,11 @@ def walk(batch: Buffer, max_bytes: int) -> Iterator[Record]:
     """
     header = read_header(batch)
     data = bytes(payload_of(batch, header, max_bytes))  # slices of bytes are cheaper than of views
-    if header.count < 0 or header.count * SMALLEST_RECORD > len(data):
-        raise MalformedMessage(f"batch: {header.count} records do not fit {len(data)} bytes")
+    if header.record_count < 0 or header.record_count * SMALLEST_RECORD > len(data):
+        raise MalformedMessage(f"batch: {header.record_count} records do not fit {len(data)} bytes")
     stamped = header.max_timestamp if header.has_log_append_time else None
     pos = 0
-    for _ in range(header.count):
+    for _ in range(header.record_count):
         try:
             record, pos = _decode_record(data, pos, header, stamped)
         except BROKEN as error:
