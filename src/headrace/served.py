@@ -19,7 +19,7 @@ from headrace.serving.api import Api, Call, Refused
 NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
 # A test compares it with Kafka's definitions.
 FOR_CONTROLLERS = frozenset(
-    {17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 44, 49, 50, 51, 55, 57, 60}
+    {17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 43, 44, 45, 46, 49, 50, 51, 55, 57, 60}
 )
 
 Line = tuple[int, int, int]  # of ApiVersions: API key, lowest and highest version

@@ -21,6 +21,7 @@ NAMES = (
     "broker_id",
     "replica_id",
     "partition_index",
+    "partition_id",
     "partition",
     "index",
     "producer_id",
@@ -92,8 +93,9 @@ def keyed(elements: list[dict[str, Any]], name: str) -> dict[str, Any]:
         unnamed = element[name] in ("", None)
         key = str(element.get("topic_id", '""') if unnamed else element[name])
         key = key.removeprefix("id of ")
-        if key in by_name and parts_of_one(by_name[key], element):
-            by_name[key]["partitions"] |= element["partitions"]
+        part = parts_of_one(by_name.get(key, {}), element)
+        if part is not None:
+            by_name[key][part] |= element[part]
             continue
         while key in by_name:
             key += " again"
@@ -101,16 +103,14 @@ def keyed(elements: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return by_name
 
 
-def parts_of_one(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Whether two elements differ only in the partitions they carry, and carry different ones."""
-    rest = {"partitions": None}
-    left, right = first.get("partitions"), second.get("partitions")
-    return (
-        isinstance(left, dict)
-        and isinstance(right, dict)
-        and not left.keys() & right.keys()
-        and first | rest == second | rest
-    )
+def parts_of_one(first: dict[str, Any], second: dict[str, Any]) -> str | None:
+    """The field of different partitions in two elements that differ in nothing else."""
+    for name in ("partitions", "partition_result"):
+        left, right = first.get(name), second.get(name)
+        if isinstance(left, dict) and isinstance(right, dict) and not left.keys() & right.keys():
+            rest = {name: None}
+            return name if first | rest == second | rest else None
+    return None
 
 
 def plain_id(value: bytes, about: Surroundings) -> str:

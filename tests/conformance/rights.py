@@ -21,6 +21,8 @@ from headrace.protocol.messages import (
     add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -42,6 +44,7 @@ from headrace.protocol.messages import (
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -53,6 +56,7 @@ from headrace.protocol.messages import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -401,6 +405,28 @@ def _cluster_operations(scene: Scene, version: int) -> Message:
     return describe_cluster.DescribeClusterRequest(True)
 
 
+def _elect(scene: Scene, version: int) -> Message:
+    named = [elect_leaders.TopicPartitions(scene.topic, [0])]
+    return elect_leaders.ElectLeadersRequest(0, named, 10_000)
+
+
+def _reassign(scene: Scene, version: int) -> Message:
+    partition = alter_partition_reassignments.ReassignablePartition(0, [1])
+    topic = alter_partition_reassignments.ReassignableTopic(scene.topic, [partition])
+    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[topic])
+
+
+def _reassignments(scene: Scene, version: int) -> Message:
+    topic = list_partition_reassignments.ListPartitionReassignmentsTopics(scene.topic, [0])
+    return list_partition_reassignments.ListPartitionReassignmentsRequest(10_000, [topic])
+
+
+def _move(scene: Scene, version: int) -> Message:
+    topic = alter_replica_log_dirs.AlterReplicaLogDirTopic(scene.topic, [0])
+    folder = alter_replica_log_dirs.AlterReplicaLogDir("/nowhere", [topic])
+    return alter_replica_log_dirs.AlterReplicaLogDirsRequest([folder])
+
+
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
@@ -501,6 +527,11 @@ CASES: tuple[Case, ...] = (
     Case("log folders", describe_log_dirs, (on_cluster(DESCRIBE),),
          lambda scene, version: describe_log_dirs.DescribeLogDirsRequest(None),
          hidden=lambda answer, scene: not answer.results),
+    Case("move to another folder", alter_replica_log_dirs, (on_cluster(ALTER),), _move),
+    Case("elect leaders", elect_leaders, (on_cluster(ALTER),), _elect),
+    Case("reassign", alter_partition_reassignments, (on_cluster(ALTER),), _reassign),
+    Case("list reassignments", list_partition_reassignments, (on_cluster(DESCRIBE),),
+         _reassignments),
     Case("more partitions", create_partitions, (on_topic(ALTER),), _more_partitions),
     Case("delete groups", delete_groups, (on_group(DELETE),),
          lambda scene, version: delete_groups.DeleteGroupsRequest([GROUP])),

@@ -7,6 +7,7 @@ and ACLs only, as in Apache Kafka, is in docs/guide/limits.md.
 from __future__ import annotations
 
 import re
+import sys
 from struct import pack
 
 import pytest
@@ -15,6 +16,8 @@ from headrace.broker import fetch_sessions
 from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     consumer_group_describe,
     create_acls,
     create_partitions,
@@ -24,14 +27,17 @@ from headrace.protocol.messages import (
     describe_groups,
     describe_producers,
     describe_transactions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_fetch,
 )
+from headrace.serving.api import Refused
 from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
@@ -170,6 +176,40 @@ def test_a_million_partitions_are_refused_before_they_are_made(bench):
         assert result.error_code == E.POLICY_VIOLATION
     assert set(bench.node.broker.topics.by_name) >= {"orders"}
     assert "huge" not in bench.node.broker.topics.by_name
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda indexes: elect_leaders.ElectLeadersRequest(
+            0, [elect_leaders.TopicPartitions("orders", indexes)]
+        ),
+        lambda indexes: list_partition_reassignments.ListPartitionReassignmentsRequest(
+            1_000, [list_partition_reassignments.ListPartitionReassignmentsTopics("t", indexes)]
+        ),
+        lambda indexes: alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            [
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    "/", [alter_replica_log_dirs.AlterReplicaLogDirTopic("t", indexes)]
+                )
+            ]
+        ),
+        lambda indexes: alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    "t",
+                    [alter_partition_reassignments.ReassignablePartition(i) for i in indexes],
+                )
+            ]
+        ),
+    ],
+    ids=["elections", "list", "folders", "reassignments"],
+)
+def test_more_partitions_than_a_cluster_has_end_the_connection(bench, request_of):
+    messages = sys.modules[type(request_of([])).__module__]
+    bench.ask(messages, request_of(list(range(100))))
+    with pytest.raises(Refused, match="names 50001 partitions"):
+        bench.ask(messages, request_of(list(range(50_001))))
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -259,6 +259,49 @@ def _markers_written(request: Any, answer: Any) -> dict[str, Any]:
     )
 
 
+def _leaders_elected(request: Any, answer: Any) -> dict[str, Any]:
+    kind = {0: "preferred", 1: "unclean"}.get(request.election_type, str(request.election_type))
+    if answer is None:
+        return {"election": kind}
+    found = (
+        (f"{topic.topic}-{part.partition_id}", part.error_code)
+        for topic in answer.replica_election_results
+        for part in topic.partition_result
+    )
+    return {"election": kind, "error": error_name(answer.error_code), **_outcomes(found)}
+
+
+def _partitions_reassigned(request: Any, answer: Any) -> dict[str, Any]:
+    wanted = {
+        (topic.name, part.partition_index): (
+            "cancelled" if part.replicas is None else f"to {part.replicas}"
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    }
+    if answer is None:
+        return {"partitions": [f"{topic}-{index} {to}" for (topic, index), to in wanted.items()]}
+    found = (
+        (f"{topic.name}-{part.partition_index} {wanted[topic.name, part.partition_index]}",
+         part.error_code)
+        for topic in answer.responses
+        for part in topic.partitions
+    )  # fmt: skip
+    return {"error": error_name(answer.error_code), **_outcomes(found)}
+
+
+def _replicas_moved(request: Any, answer: Any) -> dict[str, Any]:
+    folders = {"folders": [folder.path for folder in request.dirs]}
+    if answer is None:
+        return folders
+    found = (
+        (f"{topic.topic_name}-{part.partition_index}", part.error_code)
+        for topic in answer.results
+        for part in topic.partitions
+    )
+    return {**folders, **_outcomes(found)}
+
+
 # By API key.
 AUDITED: dict[int, Details] = {
     19: _topics_created,
@@ -268,9 +311,12 @@ AUDITED: dict[int, Details] = {
     30: _acls_created,
     31: _acls_deleted,
     33: _settings_altered,
+    34: _replicas_moved,
     37: _partitions_created,
     42: _groups_deleted,
+    43: _leaders_elected,
     44: _settings_altered,
+    45: _partitions_reassigned,
     47: _offsets_deleted,
     49: _quotas_altered,
     51: _users_altered,

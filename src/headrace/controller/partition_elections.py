@@ -1,9 +1,9 @@
-"""Who leads a partition after a broker came or went.
+"""Who leads a partition after a broker came or went, or when an operator asks for an election.
 
 A leader is taken from the in-sync replicas, then from the eligible leader replicas (KIP-966: they
 left while the partition was below min.insync.replicas, so they have everything that was
-acknowledged), then from the last known leader if nobody else is left. Never unclean otherwise.
-Returns PartitionChangeRecords; a partition that stays as it is has none.
+acknowledged), then from the last known leader if nobody else is left. Unclean otherwise only if an
+operator says so. Gives PartitionChangeRecords; a partition that stays as it is has none.
 """
 
 from __future__ import annotations
@@ -11,19 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headrace.controller.decision import Decision
+from headrace.controller.partition_changes import (
+    RECOVERING,
+    Election,
+    as_it_is,
+    change,
+    partition_change,
+    required_in_sync,
+)
 from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from headrace.metadata.image import (
-    BROKER_RESOURCE,
-    NO_LEADER,
-    TOPIC_RESOURCE,
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
+from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
 )
 from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
 
-RECOVERING = 1
-MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+# What an operator may ask for, by its number in ElectLeaders.
+ASKED_FOR = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
@@ -101,14 +110,6 @@ def _eligible_after(partition: PartitionImage, isr: list[int], enough: int) -> d
     return changes
 
 
-def required_in_sync(image: MetadataImage, topic: str, default: int) -> int:
-    for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, "")):
-        value = image.config(*resource).get(MIN_IN_SYNC_REPLICAS)
-        if value is not None:
-            return int(value)
-    return default
-
-
 def partitions_of(
     image: MetadataImage, broker_id: int
 ) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
@@ -118,11 +119,73 @@ def partitions_of(
                 yield topic, index, partition
 
 
-def change(topic: TopicImage, index: int, **changes: Any) -> PartitionChangeRecord:
-    """A record that says only what changes; its other fields mean "as it was"."""
-    record = PartitionChangeRecord()
-    record.partition_id = index
-    record.topic_id = topic.id
-    for name, value in changes.items():
-        setattr(record, name, value)
-    return record
+def elect_leaders(
+    image: MetadataImage, request: ElectLeadersRequest, min_in_sync_replicas: int
+) -> Decision[ElectLeadersResponse]:
+    """Of the named partitions, or of all; of all, those that need no election are not told."""
+    election = ASKED_FOR.get(request.election_type)
+    if election is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}."
+        )
+    records: list[Any] = []
+    results: list[ReplicaElectionResult] = []
+    for name, indexes in _asked_about(image, request):
+        result = ReplicaElectionResult(topic=name)
+        for index in indexes:
+            refusal = _elect_leader(image, name, index, election, min_in_sync_replicas, records)
+            if request.topic_partitions is None and refusal is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            message = refusal.description if refusal else None
+            result.partition_result.append(PartitionResult(index, refusal, message))
+        results.append(result)
+    return Decision(records, ElectLeadersResponse(0, ErrorCode.NONE, results))
+
+
+def _asked_about(
+    image: MetadataImage, request: ElectLeadersRequest
+) -> Iterator[tuple[str, Sequence[int]]]:
+    if request.topic_partitions is None:
+        for topic in image.topics.values():
+            yield topic.name, range(len(topic.partitions))
+        return
+    named: dict[str, dict[int, None]] = {}  # each partition is answered once
+    for asked in request.topic_partitions:
+        named.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
+    for name, indexes in named.items():
+        yield name, list(indexes)
+
+
+def _elect_leader(
+    image: MetadataImage,
+    name: str,
+    index: int,
+    election: Election,
+    min_in_sync_replicas: int,
+    records: list[Any],
+) -> ErrorCode:
+    topic = image.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = topic.partitions[index]
+    leads_well = (
+        partition.leader == partition.replicas[0]
+        if election is Election.PREFERRED
+        else partition.leader != NO_LEADER
+    )
+    if leads_well:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    record = partition_change(
+        image,
+        topic,
+        index,
+        as_it_is(partition),
+        min_in_sync_replicas=min_in_sync_replicas,
+        election=election,
+    )
+    if record is None:
+        if election is Election.PREFERRED:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    records.append(record)
+    return ErrorCode.NONE

@@ -7,7 +7,7 @@ looked at. Where the circle begins is derived from the topic's id, so that it ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.metadata.image import UNASSIGNED_DIRECTORY, BrokerImage
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -81,13 +81,11 @@ def new_partition(
         leader_recovery_state=0,
         leader_epoch=0,
         partition_epoch=0,
-        directories=list(_directories(brokers, replicas)),
+        directories=[default_directory(brokers[replica]) for replica in replicas],
     )
 
 
-def _directories(brokers: Brokers, replicas: Sequence[int]) -> Iterable[bytes]:
+def default_directory(broker: BrokerImage) -> bytes:
     """A broker with one directory will use it; one with several tells us its choice later."""
-    for replica in replicas:
-        broker = brokers[replica]
-        usable = [d for d in broker.log_dirs if d not in (broker.cordoned_log_dirs or ())]
-        yield usable[0] if len(usable) == 1 else UNASSIGNED_DIRECTORY
+    usable = [d for d in broker.log_dirs if d not in (broker.cordoned_log_dirs or ())]
+    return usable[0] if len(usable) == 1 else UNASSIGNED_DIRECTORY

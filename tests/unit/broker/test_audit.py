@@ -11,11 +11,14 @@ from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
 from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.protocol.messages import (
     alter_client_quotas,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     create_partitions,
     create_topics,
     delete_groups,
     delete_records,
     delete_topics,
+    elect_leaders,
     incremental_alter_configs,
     offset_delete,
     sasl_authenticate,
@@ -137,6 +140,15 @@ def test_every_admin_request_is_noted(tmp_path, lines):
         [alter_client_quotas.EntityData("user", None)],
         [alter_client_quotas.OpData("producer_byte_rate", 5.0, False)],
     )
+    reassigned = alter_partition_reassignments.ReassignableTopic(
+        "orders",
+        [
+            alter_partition_reassignments.ReassignablePartition(0, [1]),
+            alter_partition_reassignments.ReassignablePartition(0, None),
+        ],
+    )
+    moved = alter_replica_log_dirs.AlterReplicaLogDirTopic("orders", [0])
+    folder = alter_replica_log_dirs.AlterReplicaLogDir("/nowhere", [moved])
     requests = [
         (delete_records, delete_records.DeleteRecordsRequest([], 100)),
         (
@@ -150,6 +162,15 @@ def test_every_admin_request_is_noted(tmp_path, lines):
         (alter_client_quotas, alter_client_quotas.AlterClientQuotasRequest([entity], False)),
         (update_features, update_features.UpdateFeaturesRequest(100, [], False)),
         (write_txn_markers, write_txn_markers.WriteTxnMarkersRequest([])),
+        (
+            elect_leaders,
+            elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions("orders", [0, 9])]),
+        ),
+        (
+            alter_partition_reassignments,
+            alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[reassigned]),
+        ),
+        (alter_replica_log_dirs, alter_replica_log_dirs.AlterReplicaLogDirsRequest([folder])),
         (
             delete_topics,
             delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("orders")], [], 100),

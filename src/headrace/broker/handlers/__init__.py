@@ -3,6 +3,7 @@
 from headrace.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -54,6 +55,7 @@ HANDLERS = (
     describe_configs.API,
     describe_client_quotas.API,
     describe_log_dirs.API,
+    alter_replica_log_dirs.API,
     describe_cluster.API,
     describe_producers.API,
     list_config_resources.API,

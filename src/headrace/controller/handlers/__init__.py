@@ -7,6 +7,7 @@ from headrace.controller.handlers import (
     allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     create_acls,
     create_partitions,
@@ -14,7 +15,9 @@ from headrace.controller.handlers import (
     delete_acls,
     delete_topics,
     describe_quorum,
+    elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
     update_features,
 )
 
@@ -31,4 +34,7 @@ HANDLERS = (
     create_acls.API,
     delete_acls.API,
     alter_user_scram_credentials.API,
+    elect_leaders.API,
+    alter_partition_reassignments.API,
+    list_partition_reassignments.API,
 )

@@ -1,0 +1,31 @@
+"""ListPartitionReassignments, v0: which partitions are on their way to other brokers (KIP-455).
+
+Null topics ask for all. What is not reassigned, or not there, is left out. Needs DESCRIBE on the
+cluster.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.reassignments import list_reassignments
+from headrace.protocol.acls import Operation
+from headrace.protocol.messages import list_partition_reassignments as messages
+from headrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from headrace.serving.api import Api, Call, require_few_partitions
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: ListPartitionReassignmentsRequest, call: Call
+) -> ListPartitionReassignmentsResponse:
+    named = sum(len(topic.partition_indexes) for topic in request.topics or ())
+    require_few_partitions(messages.NAME, named)
+    require_on_cluster(controller, call, Operation.DESCRIBE)
+    found = list_reassignments(controller.committed_image, request.topics)
+    return ListPartitionReassignmentsResponse(error_message=None, topics=found)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")
