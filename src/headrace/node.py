@@ -25,7 +25,8 @@ from headrace.consensus.formatting import (
     new_cluster_records,
     read_bootstrap,
 )
-from headrace.consensus.metadata_log import MetadataLog, where_to_open
+from headrace.consensus.metadata_log import MetadataLog
+from headrace.consensus.metadata_recovery import prepare_log
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, ControllerSettings
@@ -239,10 +240,9 @@ class Node:
             )
             write_identity(self.disk, settings.folder, identity)
         folder = f"{settings.folder}/{METADATA_FOLDER}"
-        start_offset, recovery_point = where_to_open(self.disk, folder)
-        found = self.partitions.open_metadata_log(
-            METADATA_FOLDER, start_offset=start_offset, recovery_point=recovery_point
-        )
+        clean = self.partitions.was_closed_cleanly()
+        opening = prepare_log(self.disk, folder, clean=clean, wall_ms=self.now.wall_ms)
+        found = self.partitions.open_metadata_log(METADATA_FOLDER, *opening, clean=clean)
         metadata_log = MetadataLog(self.disk, folder, found, voter=voter)
         metadata_log.load(identity.cluster_id)
         self._identity = identity
@@ -343,7 +343,8 @@ class Node:
             log_dirs=(self._identity.directory_id,),
             rack=settings.values["broker.rack"],
         )
-        bootstrap = read_bootstrap(self.disk, settings.folder)
+        is_new = not self.controller.image.metadata_version
+        bootstrap = read_bootstrap(self.disk, settings.folder, needed=is_new)
         self.controller.start(membership, bootstrap, self.now)
         if not self.controller.image.scram_credentials:
             self.controller.append(settings.first_users, self.now)

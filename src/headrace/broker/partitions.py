@@ -62,8 +62,12 @@ class Partitions:
 
     # Start
 
+    def was_closed_cleanly(self) -> bool:
+        """To be asked before `load`, which takes the sign of it away."""
+        return self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}")
+
     def open_metadata_log(
-        self, name: str, *, start_offset: int, recovery_point: int
+        self, name: str, start_offset: int, recovery_point: int, *, clean: bool
     ) -> PartitionLog:
         """Lies in the same folder, belongs to the quorum, which alone decides what goes."""
         settings = LogSettings(
@@ -79,7 +83,7 @@ class Partitions:
             now_wall_ms=self._now.wall_ms,
             start_offset=start_offset,
             recovery_point=recovery_point,
-            clean=self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}"),
+            clean=clean,
             unwritten=self._unwritten,
             wants_flush=self._flushes,
         )

@@ -7,14 +7,19 @@ is written last, is the sign of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.consensus.metadata_recovery import UnusableMetadata, what_to_type
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, SnapshotId, read_snapshot, snapshot_batches
 from headrace.consensus.voters import Voter
 from headrace.environment import Disk
 from headrace.metadata.features import METADATA_VERSION, NEW_CLUSTER_LEVELS
+from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+
+log = logging.getLogger(__name__)
 
 METADATA_FOLDER = "__cluster_metadata-0"
 
@@ -57,9 +62,21 @@ def format_data_folder(
     )
 
 
-def read_bootstrap(disk: Disk, data_folder: str) -> list[Any]:
-    """The first records of a cluster; without the file, the levels of a new cluster."""
+def read_bootstrap(disk: Disk, data_folder: str, *, needed: bool = True) -> list[Any]:
+    """The first records of a cluster; without the file, the levels of a new cluster.
+
+    Not `needed`: the metadata log has them already, so a damaged file is said and costs nothing.
+    """
     path = f"{data_folder}/{BOOTSTRAP_FILE}"
     if not disk.exists(path):
         return new_cluster_records()
-    return read_snapshot(disk.read_file(path), BOOTSTRAP_FILE).records
+    try:
+        return read_snapshot(disk.read_file(path), BOOTSTRAP_FILE).records
+    except MalformedMessage as fault:
+        if needed:
+            raise UnusableMetadata(
+                f"{path} is damaged, and the cluster has not begun yet: {fault}. "
+                f"{what_to_type(f'{data_folder}/{METADATA_FOLDER}')}"
+            ) from fault
+        log.error("%s is damaged and not needed any more: %s", path, fault)
+        return []

@@ -15,12 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.consensus.batches import Batch, batches_in, control_batch, metadata_batch
+from headrace.consensus.metadata_recovery import UnusableMetadata, what_to_type
 from headrace.consensus.quorum_state import (
     NOBODY,
+    BadQuorumState,
     QuorumState,
     read_quorum_state,
     write_quorum_state,
 )
+from headrace.consensus.recovery_point import RecoveryPoint
 from headrace.consensus.replicated_log import ReplicatedLog
 from headrace.consensus.snapshots import (
     Snapshot,
@@ -50,19 +53,6 @@ READ_SIZE = 1 << 20
 _TOPIC_ID_TEXT = to_text(METADATA_TOPIC_ID)
 
 
-class UnusableMetadata(Exception):
-    """The folder cannot be led by this node; the sentence says why."""
-
-
-def where_to_open(disk: Disk, folder: str) -> tuple[int, int]:
-    """Start offset and recovery point of the log in `folder`: its oldest and its newest snapshot.
-
-    What is before the oldest is gone or about to go; what is before the newest was flushed.
-    """
-    snapshots = list_snapshots(disk, folder)
-    return (snapshots[0].end_offset, snapshots[-1].end_offset) if snapshots else (0, 0)
-
-
 class MetadataLog:
     __slots__ = (
         "disk",
@@ -77,6 +67,7 @@ class MetadataLog:
         "snapshot_bytes",
         "bytes_since_snapshot",
         "_state",
+        "_recovery_point",
         "_voters_are_in_log",
     )
 
@@ -93,15 +84,22 @@ class MetadataLog:
         self.snapshot_bytes = 0  # size of the latest
         self.bytes_since_snapshot = 0
         self._state = QuorumState()
+        self._recovery_point = RecoveryPoint(disk, folder)
         self._voters_are_in_log = False
 
     def load(self, cluster_id: str) -> MetadataImage:
         """The image of all that is in the folder; leads nothing yet."""
-        self._state = read_quorum_state(self.disk, self.folder) or QuorumState()
+        try:
+            self._state = read_quorum_state(self.disk, self.folder) or QuorumState()
+        except BadQuorumState as fault:
+            raise UnusableMetadata(f"{fault}. {what_to_type(self.folder)}") from fault
         self.epoch = self._state.leader_epoch
         self.snapshots = list_snapshots(self.disk, self.folder)
+        counted = len(self.snapshots)
         image = self._load_snapshot(MetadataImage(cluster_id=cluster_id))
         self.image = replace(self._replay_log(image), kraft_version=self.kraft_version)
+        if len(self.snapshots) < counted:
+            self._require_voters()
         self.epoch = max(self.epoch, self.image.epoch)
         self._require_sole_voter()
         return self.image
@@ -113,6 +111,7 @@ class MetadataLog:
         self._state.leader_epoch = self.epoch
         self._state.voted_id = NOBODY
         write_quorum_state(self.disk, self.folder, self._state)
+        self._recovery_point.begin(self.log.recovery_point)
         self._name_the_topic()
         messages: list[Any] = [leader_change(self.voter.id, (self.voter,))]
         if self.kraft_version >= 1 and (
@@ -141,6 +140,12 @@ class MetadataLog:
         )
         self._write(batch, wall_ms)
         return self.log.end_offset - 1
+
+    def flushed(self, flush: Any) -> bool:
+        """A flush of the log has run; False: it proves nothing, ask again."""
+        counts = self.log.flushed(flush)
+        self._recovery_point.advance(self.log.recovery_point)
+        return counts
 
     @property
     def latest_snapshot_end(self) -> int:
@@ -212,7 +217,8 @@ class MetadataLog:
         self.bytes_since_snapshot += len(batch)
 
     def _load_snapshot(self, image: MetadataImage) -> MetadataImage:
-        """The newest snapshot that can be read and that the log continues."""
+        """The newest snapshot that can be read and that the log continues; without any, the log has
+        everything if it begins at 0. Damaged ones are kept as files and not counted any more."""
         faults = []
         for snapshot_id in reversed(self.snapshots):
             if snapshot_id.end_offset < self.log.start_offset:
@@ -222,14 +228,16 @@ class MetadataLog:
             try:
                 snapshot = read_snapshot(content, path)
             except MalformedMessage as fault:
-                faults.append(str(fault))
+                faults.append(f"{path} is damaged: {fault}")
+                self.snapshots.remove(snapshot_id)
                 continue
             self.snapshot_bytes = len(content)
             return self._begin_with(image, snapshot_id, snapshot)
-        if faults or self.log.start_offset > 0:
+        if self.log.start_offset > 0:
             reason = "; ".join(faults) or "there is no snapshot of what is before it"
             raise UnusableMetadata(
-                f"The metadata log in {self.folder} begins at {self.log.start_offset}: {reason}."
+                f"The metadata log in {self.folder} begins at offset {self.log.start_offset}, and "
+                f"{reason}. {what_to_type(self.folder)}"
             )
         return image
 
@@ -262,21 +270,33 @@ class MetadataLog:
         offset = image.offset + 1
         records: list[Any] = []
         last: Batch | None = None
-        for batch in batches_in(self._read(offset)):
-            if batch.last_offset < offset:
-                continue
-            last = batch
-            if batch.is_control:
-                self._note_control(batch.records)
-            else:
-                records += batch.records
+        try:
+            for batch in batches_in(self._read(offset)):
+                if batch.last_offset < offset:
+                    continue
+                last = batch
+                if batch.is_control:
+                    self._note_control(batch.records)
+                else:
+                    records += batch.records
+        except MalformedMessage as fault:
+            raise self._unreadable(offset, str(fault)) from fault
         if last is None:
-            raise UnusableMetadata(f"The metadata log in {self.folder} has nothing at {offset}.")
+            raise self._unreadable(offset, "nothing is there")
         return image.apply(records, offset=last.last_offset, epoch=last.epoch, wall_ms=last.wall_ms)
+
+    def _unreadable(self, offset: int, reason: str) -> UnusableMetadata:
+        return UnusableMetadata(
+            f"The metadata log in {self.folder} cannot be read from offset {offset} on: {reason}. "
+            f"{what_to_type(self.folder)}"
+        )
 
     def _read(self, offset: int) -> memoryview:
         found = self.log.read(offset, READ_SIZE, up_to=self.log.end_offset, at_least_one=True)
-        assert found is not None, "the log has what is below its end"
+        if found is None:
+            raise self._unreadable(
+                offset, f"nothing is there, and it ends at {self.log.end_offset}"
+            )
         self.bytes_since_snapshot += found.length
         return memoryview(found.file.read(found.length, found.position))
 
@@ -287,6 +307,14 @@ class MetadataLog:
             elif isinstance(message, VotersRecord):
                 self.voters = voters_in(message)
                 self._voters_are_in_log = True
+
+    def _require_voters(self) -> None:
+        """A damaged snapshot was passed over: the log must say all that it said."""
+        if not self.voters and not self._state.static_voters:
+            raise UnusableMetadata(
+                f"The snapshot in {self.folder} that names the voters is damaged, and the log does "
+                f"not name them. {what_to_type(self.folder)}"
+            )
 
     def _require_sole_voter(self) -> None:
         ids = [voter.id for voter in self.voters] or list(self._state.static_voters)

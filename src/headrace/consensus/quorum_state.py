@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.environment import Disk
 from headrace.protocol.uuids import ZERO_ID, from_text, to_text
 
 FILE_NAME = "quorum-state"
 NOBODY = -1
+MOST = 0x7FFF_FFFF  # ids and epochs are int32
 
 
 class BadQuorumState(Exception):
@@ -42,16 +44,26 @@ def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
         version = fields["data_version"]
         if version not in (0, 1):
             raise BadQuorumState(f"{path} has version {version}; 0 and 1 are understood")
+        voters = (fields["currentVoters"] or ()) if version == 0 else ()
         return QuorumState(
-            leader_id=fields["leaderId"],
-            leader_epoch=fields["leaderEpoch"],
-            voted_id=fields["votedId"],
+            leader_id=_number(fields, "leaderId", NOBODY),
+            leader_epoch=_number(fields, "leaderEpoch", 0),
+            voted_id=_number(fields, "votedId", NOBODY),
             voted_directory_id=from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_ID,
             data_version=version,
-            static_voters=tuple(v["voterId"] for v in fields.get("currentVoters") or ()),
+            static_voters=tuple(_number(voter, "voterId", 0) for voter in voters),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadQuorumState(f"{path} cannot be read: {error}") from error
+    except KeyError as missing:
+        raise BadQuorumState(f"{path} is damaged: it has no field {missing}") from missing
+    except (ValueError, TypeError) as error:
+        raise BadQuorumState(f"{path} is damaged: {error}") from error
+
+
+def _number(fields: Any, name: str, least: int) -> int:
+    number = fields[name]
+    if type(number) is not int or not least <= number <= MOST:
+        raise ValueError(f"{name} is {number!r}")
+    return number
 
 
 def write_quorum_state(disk: Disk, folder: str, state: QuorumState) -> None:

@@ -19,13 +19,15 @@ from typing import Any, NamedTuple
 
 from headrace.consensus.batches import batches_in, control_batch, metadata_batch
 from headrace.consensus.voters import Voter, kraft_version_record, voters_in, voters_record
-from headrace.environment import Disk
+from headrace.environment import Disk, File
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from headrace.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from headrace.protocol.messages.voters_record import VotersRecord
-from headrace.protocol.record_batch import HEADER_SIZE, read_header
+from headrace.protocol.record_batch import CONTROL, HEADER_SIZE, read_header
+from headrace.storage.batch_headers import Header
+from headrace.storage.batch_scan import BatchScan, DamagedRange
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 1_000
@@ -115,6 +117,26 @@ def read_snapshot(data: bytes, name: str) -> Snapshot:
     if not isinstance(last, SnapshotFooterRecord):
         raise MalformedMessage(f"the snapshot {name} has no end")
     return snapshot
+
+
+def fault_in_snapshot(disk: Disk, path: str) -> str | None:
+    """What is damaged, if something is. Only checksums, offsets and the footer are looked at, one
+    batch at a time; what the records say is not read."""
+    file = disk.open(path)
+    last: Header | None = None
+    for batch in BatchScan(file, next_offset=0, contiguous=True).batches():
+        if isinstance(batch, DamagedRange):
+            return f"byte {batch.position}: {batch.reason}"
+        last = batch
+    if last is None or not last.attributes & CONTROL or not _has_footer(file, last):
+        return "it has no end"
+    file.close()
+    return None
+
+
+def _has_footer(file: File, batch: Header) -> bool:
+    (found,) = batches_in(memoryview(file.read(batch.size, batch.position)))
+    return isinstance(found.records[-1], SnapshotFooterRecord)
 
 
 def read_last_contained_ms(disk: Disk, path: str) -> int:

@@ -259,7 +259,7 @@ class Controller:
     def flushed(self, flush: Any) -> bool:
         """What is before the flush's offset is committed: tell the listeners, then the waiting.
         False: it proves nothing, ask again."""
-        counts = self.log.log.flushed(flush)
+        counts = self.log.flushed(flush)
         self._commit_what_is_durable()
         return counts
 

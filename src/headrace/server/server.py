@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.broker import Endpoint
 from headrace.broker.identity import UnusableFolder
 from headrace.broker.lost_acknowledgements import take_back
-from headrace.consensus.metadata_log import UnusableMetadata
+from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.contract import delay_login
 from headrace.environment import Now
 from headrace.metadata.config_definitions.definition import BadValue

@@ -14,7 +14,8 @@ from headrace.consensus.formatting import (
     new_cluster_records,
     read_bootstrap,
 )
-from headrace.consensus.metadata_log import MetadataLog, where_to_open
+from headrace.consensus.metadata_log import MetadataLog
+from headrace.consensus.metadata_recovery import prepare_log
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, ControllerSettings
@@ -84,14 +85,16 @@ class QuorumOfOne:
                 records=new_cluster_records(),
                 wall_ms=self.now.wall_ms,
             )
-        start_offset, recovery_point = where_to_open(self.disk, self.metadata_folder)
+        opening = prepare_log(
+            self.disk, self.metadata_folder, clean=False, wall_ms=self.now.wall_ms
+        )
         self.storage = PartitionLog.open(
             OpenFiles(self.disk),
             self.metadata_folder,
             LogSettings(retention_ms=-1, segment_bytes=self.segment_bytes),
             now_wall_ms=self.now.wall_ms,
-            start_offset=start_offset,
-            recovery_point=recovery_point,
+            start_offset=opening.start_offset,
+            recovery_point=opening.recovery_point,
             unwritten=Unwritten(),
             wants_flush=[],
         )

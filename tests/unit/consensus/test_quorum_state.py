@@ -41,7 +41,10 @@ def test_the_version_of_static_voters_stays_what_it_is(tmp_path: Path) -> None:
     assert read_quorum_state(RealDisk(), str(tmp_path)) == old
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"data_version":2}', APACHE[:50]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b'{"data_version":2}', APACHE[:50], APACHE.replace(b"leader", b"loader")],
+)
 def test_a_file_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "quorum-state").write_bytes(content)
     with pytest.raises(BadQuorumState):
