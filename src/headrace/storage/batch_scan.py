@@ -9,6 +9,7 @@ log without holes (`contiguous`, the metadata log) go on exactly where the batch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -20,6 +21,7 @@ from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.segment_scan import crc_of_large
 
 CHUNK = 1 << 20
+OFFSET_AND_LENGTH = Struct(">qi")  # how a batch begins
 
 
 class DamagedRange(NamedTuple):
@@ -140,13 +142,17 @@ class BatchScan:
         return self._search(damaged + 1)
 
     def _search(self, position: int) -> Header | None:
+        lowest, highest = self.next_offset, self.next_offset + MAX_RELATIVE_OFFSET
         while position + HEADER_SIZE <= self.end:
             chunk = self.file.read(CHUNK, position)
             at = chunk.find(MAGIC, MAGIC_AT)
             while at >= 0:
-                found = self._good_behind(position + at - MAGIC_AT)
-                if found is not None:
-                    return found
+                # Most bytes that could be a magic are not: two numbers before it tell, cheaply.
+                base, length = OFFSET_AND_LENGTH.unpack_from(chunk, at - MAGIC_AT)
+                if lowest <= base <= highest and 0 < length < self.end:
+                    found = self._good_behind(position + at - MAGIC_AT)
+                    if found is not None:
+                        return found
                 at = chunk.find(MAGIC, at + 1)
             position += len(chunk) - MAGIC_AT
         return None

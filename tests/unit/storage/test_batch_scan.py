@@ -79,7 +79,7 @@ def test_a_batch_in_the_payload_of_a_damaged_one_is_not_taken_for_the_next(tmp_p
 
 
 def test_a_damaged_length_of_a_large_batch_costs_that_batch_alone(tmp_path: Path) -> None:
-    large = batch(2, records=1, value=b"\x02" * (2 * CHUNK))
+    large = batch(2, records=1, value=b"\x02" * (CHUNK + 5_000))
     data = BATCHES[0] + flipped(large, 8) + batch(3)
     good, (damage,) = scan(tmp_path / "log", data)
     assert good == [0, 3] and damage.size == len(large)
