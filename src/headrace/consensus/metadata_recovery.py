@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.consensus.metadata_survey import ENDLESS, LogDamage, Survey, survey
 from headrace.environment import Disk, File
-from headrace.storage.batch_headers import Header
+from headrace.protocol.record_batch import BatchHeader
 from headrace.storage.batch_scan import BatchScan
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def _begin_behind_snapshot(disk: Disk, found: Survey, damage: LogDamage, wall_ms
 def _position_of(file: File, first: int, offset: int) -> int:
     """Where in a segment that begins at `first` the batch of `offset` begins, or the file ends."""
     for batch in BatchScan(file, next_offset=first, contiguous=True).batches():
-        if isinstance(batch, Header) and batch.base_offset >= offset:
+        if isinstance(batch, BatchHeader) and batch.base_offset >= offset:
             return batch.position
     return file.size
 

@@ -17,7 +17,7 @@ from headrace.consensus.quorum_state import BadQuorumState, read_quorum_state
 from headrace.consensus.recovery_point import BadRecoveryPoint, read_recovery_point
 from headrace.consensus.snapshots import SnapshotId, fault_in_snapshot, list_snapshots
 from headrace.environment import Disk
-from headrace.storage.batch_headers import Header
+from headrace.protocol.record_batch import BatchHeader
 from headrace.storage.batch_scan import BatchScan, DamagedRange
 from headrace.storage.offset_index import ENTRY
 
@@ -110,7 +110,7 @@ class _Walk:
                 self._good(path, batch)
         file.close()
 
-    def _good(self, path: str, batch: Header) -> None:
+    def _good(self, path: str, batch: BatchHeader) -> None:
         if not self.epoch <= batch.leader_epoch <= self.highest_epoch:
             reason = f"the leader epoch of the batch is {batch.leader_epoch}, "
             if batch.leader_epoch < self.epoch:

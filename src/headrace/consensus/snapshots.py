@@ -25,8 +25,7 @@ from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from headrace.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from headrace.protocol.messages.voters_record import VotersRecord
-from headrace.protocol.record_batch import CONTROL, HEADER_SIZE, read_header
-from headrace.storage.batch_headers import Header
+from headrace.protocol.record_batch import CONTROL, HEADER_SIZE, BatchHeader, read_header
 from headrace.storage.batch_scan import BatchScan, DamagedRange
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
@@ -123,7 +122,7 @@ def fault_in_snapshot(disk: Disk, path: str) -> str | None:
     """What is damaged, if something is. Only checksums, offsets and the footer are looked at, one
     batch at a time; what the records say is not read."""
     file = disk.open(path)
-    last: Header | None = None
+    last: BatchHeader | None = None
     for batch in BatchScan(file, next_offset=0, contiguous=True).batches():
         if isinstance(batch, DamagedRange):
             return f"byte {batch.position}: {batch.reason}"
@@ -134,7 +133,7 @@ def fault_in_snapshot(disk: Disk, path: str) -> str | None:
     return None
 
 
-def _has_footer(file: File, batch: Header) -> bool:
+def _has_footer(file: File, batch: BatchHeader) -> bool:
     (found,) = batches_in(memoryview(file.read(batch.size, batch.position)))
     return isinstance(found.records[-1], SnapshotFooterRecord)
 

@@ -15,8 +15,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headrace.environment import File
-from headrace.protocol.record_batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT
-from headrace.storage.batch_headers import Header, header_at
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    header_at,
+)
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.segment_scan import crc_of_large
 
@@ -56,10 +62,10 @@ class BatchScan:
         self._chunk = memoryview(b"")
         self._start = 0
 
-    def batches(self, position: int = 0) -> Iterator[Header | DamagedRange]:
+    def batches(self, position: int = 0) -> Iterator[BatchHeader | DamagedRange]:
         while position < self.end:
             found = self._judge(position)
-            if isinstance(found, Header):
+            if isinstance(found, BatchHeader):
                 self.next_offset = found.last_offset + 1
                 yield found
                 position += found.size
@@ -72,11 +78,11 @@ class BatchScan:
                 self.next_offset = behind.base_offset
             position += size
 
-    def good_batch_at(self, position: int) -> Header | None:
+    def good_batch_at(self, position: int) -> BatchHeader | None:
         """For somebody who was told that a batch begins there."""
         return self._good_behind(position) if 0 <= position < self.end else None
 
-    def _judge(self, position: int) -> Header | str:
+    def _judge(self, position: int) -> BatchHeader | str:
         """The good batch at `position`, or what is wrong there."""
         left = self.end - position
         data = self._read(position, HEADER_SIZE)
@@ -93,7 +99,7 @@ class BatchScan:
             return f"torn, a batch of {header.size} bytes begins here and {left} are there"
         return self._fault_in(header) or header
 
-    def _fault_in(self, header: Header) -> str | None:
+    def _fault_in(self, header: BatchHeader) -> str | None:
         """What is wrong with a batch whose length can be right."""
         delta = header.last_offset - header.base_offset
         if not 0 <= delta <= MAX_RELATIVE_OFFSET or header.base_offset < 0:
@@ -104,7 +110,7 @@ class BatchScan:
             return f"the batch begins at offset {header.base_offset}, not at {self.next_offset}"
         return None if self._crc_is_right(header) else "the CRC of the batch does not fit"
 
-    def _leaps(self, header: Header) -> bool:
+    def _leaps(self, header: BatchHeader) -> bool:
         """Whether a batch behind a hole, as compaction leaves them, contradicts what follows it."""
         if header.last_offset >= self.below:
             return True
@@ -114,7 +120,7 @@ class BatchScan:
         following = header_at(data, 0, 0).base_offset
         return self.next_offset <= following <= header.last_offset
 
-    def _crc_is_right(self, header: Header) -> bool:
+    def _crc_is_right(self, header: BatchHeader) -> bool:
         first, size = header.position + ATTRIBUTES_AT, header.size - ATTRIBUTES_AT
         if size <= CHUNK:
             return crc32c(self._read(first, size)) == header.crc
@@ -129,7 +135,7 @@ class BatchScan:
 
     # --- behind damage
 
-    def _find_behind(self, damaged: int) -> Header | None:
+    def _find_behind(self, damaged: int) -> BatchHeader | None:
         """The next good batch. A length that leads to one is believed: what lies in the payload of
         a damaged batch may be a batch too, for somebody who keeps such things in records."""
         head = self._read(damaged, HEADER_SIZE)
@@ -141,7 +147,7 @@ class BatchScan:
                     return behind
         return self._search(damaged + 1)
 
-    def _search(self, position: int) -> Header | None:
+    def _search(self, position: int) -> BatchHeader | None:
         lowest, highest = self.next_offset, self.next_offset + MAX_RELATIVE_OFFSET
         while position + HEADER_SIZE <= self.end:
             chunk = self.file.read(CHUNK, position)
@@ -157,7 +163,7 @@ class BatchScan:
             position += len(chunk) - MAGIC_AT
         return None
 
-    def _good_behind(self, position: int) -> Header | None:
+    def _good_behind(self, position: int) -> BatchHeader | None:
         data = self._read(position, HEADER_SIZE)
         if len(data) < HEADER_SIZE:
             return None

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.record_batch import Record, build
+from headrace.protocol.record_batch import BatchHeader, Record, build
 from headrace.server.real_disk import RealDisk
-from headrace.storage.batch_headers import Header
 from headrace.storage.batch_scan import CHUNK, BatchScan, DamagedRange
 
 
@@ -28,7 +27,7 @@ def scan(
     found = list(
         BatchScan(RealDisk().open(str(path)), next_offset=0, contiguous=contiguous).batches()
     )
-    good = [item.base_offset for item in found if isinstance(item, Header)]
+    good = [item.base_offset for item in found if isinstance(item, BatchHeader)]
     return good, [item for item in found if isinstance(item, DamagedRange)]
 
 
