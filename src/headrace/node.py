@@ -102,7 +102,7 @@ class Node:
         self.settings = settings
         self.now = now  # both clocks; the loop sets them once per turn
         self.purgatory = Purgatory()
-        self.durability = Durability(disk, submit)
+        self.durability = Durability(disk, submit, now)
         self.durability.on_loss = self._logs_were_cut_back
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.stopped = False
@@ -118,7 +118,7 @@ class Node:
             now,
             randomness=randomness,
             unwritten=self.durability.unwritten,
-            flushes=self.durability.flushes,
+            flushes=self.durability.log_flushes,
             open_files=open_files,
             space=space,
         )
@@ -375,13 +375,14 @@ class Node:
         self.controller.tick(self.now)
         if self.cleaner is not None:
             self.cleaner.tick()
+        self.durability.every_second()
         unwritten = self.durability.unwritten
         if not unwritten.gathers and self.broker.disk_is_quiet():
             unwritten.gather_again()
         if self.broker.unopened:
             self.broker.open_what_had_no_room()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
-            self.durability.flushes.append(FlushOfEverything(found))
+            self.durability.log_flushes.append(FlushOfEverything(found))
         for work in self.partitions.due_work():
             self.durability.in_background(work)
 

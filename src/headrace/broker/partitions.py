@@ -53,8 +53,8 @@ class Partitions:
         self._randomness = randomness
         self._unwritten = unwritten
         self._flushes = flushes
-        self._open_files = OpenFiles(disk, open_files)
-        self._logs = LogFolder(self._open_files, folder, unwritten=unwritten, wants_flush=flushes)
+        self.open_files = OpenFiles(disk, open_files)
+        self._logs = LogFolder(self.open_files, folder, unwritten=unwritten, wants_flush=flushes)
         self.compacting: PartitionLog | None = None  # what the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
         # Of one image's configs: what holds for topics that say nothing, and for this broker.
@@ -77,7 +77,7 @@ class Partitions:
             retention_bytes=-1,
         )
         self._metadata_log = PartitionLog.open(
-            self._open_files,
+            self.open_files,
             f"{self.folder}/{name}",
             settings,
             now_wall_ms=self._now.wall_ms,

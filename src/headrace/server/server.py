@@ -276,9 +276,10 @@ class Server:
         self.loop.finish_turn()
         ended = select.poll()  # `select` knows no descriptor above 1,023
         ended.register(self.flusher.wake_up, select.POLLIN)
-        while not self.node.stopped:
+        while not self.node.stopped and self.node.failure is None:
             ended.poll(1_000)
             self.flusher.finish()
+            self.node.durability.every_second()
             self.node.end_turn()
         self._end_threads()
 
@@ -313,6 +314,7 @@ class Server:
         leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.leaders)]
         labelled = [({"topic": p.topic, "partition": p.index}, p) for p in leaders]
         lag_ms, loop.lag_ms = loop.lag_ms, 0
+        shortages = self.node.durability.shortages + self.node.partitions.open_files.shortages
         for name, kind, explanation, value in (
             ("headrace_connections", "gauge", "Open connections.", len(loop.connections)),
             ("headrace_connections_accepted_total", "counter", "Let in.", self.door.accepted),
@@ -322,6 +324,7 @@ class Server:
             ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
             ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
             ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
+            ("headrace_descriptor_shortages_total", "counter", "None was free.", shortages),
             ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
             ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
         ):

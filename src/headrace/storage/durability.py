@@ -1,18 +1,24 @@
 """How the logs of one node reach the disk: writes at the end of a turn, flushes on another thread.
 
 Logs gather what they append in a turn; `end_turn` writes it before the replies of the turn leave.
-Whoever wants a flush stands on the list `flushes`; `submit` runs the flush on another thread and
-its report on the loop. Owns no thread: the node is given `submit`.
+Whoever wants a flush stands on one of two lists: `flushes` if somebody waits for it, `log_flushes`
+for new files of logs, which go behind. Few flushes are under way at a time: each holds open files,
+and one thread runs them one by one. `submit` runs a flush there, and its report on the loop.
+A flush that fails ends the node. A flush that finds no free descriptor is tried again a second
+later, for the disk has not failed. Owns no thread: the node is given `submit`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from headrace.environment import Disk
+from headrace.environment import Disk, Now
 from headrace.protocol.errors import KafkaError
+from headrace.storage.flush import Flush
+from headrace.storage.open_files import is_shortage
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.unwritten import Unwritten
 
@@ -22,24 +28,44 @@ Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
 # Told which logs have lost gathered batches, and the disk's reason.
 OnLoss = Callable[[Sequence[PartitionLog], str], None]
 
+# Enough that the thread that runs them never waits for the loop. A flush holds few descriptors of
+# its own: at nofile 1,024 about fifty are for neither connections nor segments.
+MOST_FLUSHES_UNDER_WAY = 16
+QUIET_ABOUT_DESCRIPTORS_MS = 60_000
+
 
 class Durability:
-    def __init__(self, disk: Disk, submit: Submit) -> None:
+    def __init__(self, disk: Disk, submit: Submit, now: Now) -> None:
         self.failure: OSError | None = None  # the disk is not to be trusted any more
-        self.unwritten = Unwritten()  # logs put themselves on both lists
-        self.flushes: list[Any] = []
+        self.unwritten = Unwritten()  # logs put themselves on it
+        self.flushes: list[Any] = []  # somebody waits for these
+        self.log_flushes: list[Any] = []  # nobody waits for these: they go behind
+        self.shortages = 0  # flushes that found no free descriptor
         self.on_loss: OnLoss = lambda logs, why: None
         self._disk = disk
         self._submit = submit
+        self._now = now
         self._flushing: dict[Any, bool] = {}  # what is being flushed -> whether it asked again
+        self._delayed: list[tuple[Any, Flush | None]] = []  # those that found no free descriptor
+        self._quiet_until_ms = 0
 
     def end_turn(self) -> bool:
         """Before replies leave. False: the disk refused what some of them promise (`on_loss`)."""
         if self.unwritten and not self._write_pending():
             return False
-        if self.flushes:
-            self._submit_flushes()
+        if self.flushes or self.log_flushes:
+            self._begin_flushes(self.flushes)
+            self._begin_flushes(self.log_flushes)
         return True
+
+    def every_second(self) -> None:
+        """Flushes that found no free descriptor are tried again."""
+        delayed, self._delayed = self._delayed, []
+        for asking, flush in delayed:
+            if flush is None:
+                self.flushes.append(asking)
+            else:  # it has been taken from its log, so the same one must run
+                self._run(asking, flush)
 
     def buffer_is_free(self) -> None:
         """The memory of requests is used again: what still lies in it goes to the files."""
@@ -75,23 +101,40 @@ class Durability:
             self.on_loss(list(lost), self.unwritten.refusal)
         return not lost
 
-    def _submit_flushes(self) -> None:
+    def _begin_flushes(self, wanted: list[Any]) -> None:
         """One flush at a time for each that asks; what comes meanwhile shares the next one."""
-        flushes = list(self.flushes)
-        self.flushes.clear()
-        for asking in flushes:
+        begun = 0
+        for asking in wanted:
             if asking in self._flushing:
                 self._flushing[asking] = True
-                continue
+            elif len(self._flushing) >= MOST_FLUSHES_UNDER_WAY:
+                break  # the next turn begins when one of them has ended
+            else:
+                self._begin(asking)
+            begun += 1
+        del wanted[:begun]
+
+    def _begin(self, asking: Any) -> None:
+        try:
             flush = asking.flush_target()
-            if flush is not None:
+        except OSError as problem:
+            if is_shortage(problem):
+                self._delay(asking, None, problem)
+            else:
                 self._flushing[asking] = False
-                self._submit(
-                    lambda flush=flush: flush.run(self._disk),  # type: ignore[misc]
-                    lambda error, asking=asking, flush=flush: self._flushed(asking, flush, error),  # type: ignore[misc]
-                )
+                self._submit(partial(_raise, problem), partial(self._flushed, asking, None))
+            return
+        if flush is not None:
+            self._run(asking, flush)
+
+    def _run(self, asking: Any, flush: Flush) -> None:
+        self._flushing.setdefault(asking, False)
+        self._submit(partial(flush.run, self._disk), partial(self._flushed, asking, flush))
 
     def _flushed(self, asking: Any, flush: Any, error: OSError | None) -> None:
+        if error is not None and is_shortage(error) and flush is not None:
+            self._delay(asking, flush, error)
+            return
         asked_again = self._flushing.pop(asking)
         if self.failure is not None:
             return  # another flush of the same file may have been told of the lost pages instead
@@ -102,3 +145,14 @@ class Durability:
             return
         if not asking.flushed(flush) or asked_again:
             self.flushes.append(asking)
+
+    def _delay(self, asking: Any, flush: Flush | None, problem: OSError) -> None:
+        self.shortages += 1
+        self._delayed.append((asking, flush))
+        if self._now.monotonic_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = self._now.monotonic_ms + QUIET_ABOUT_DESCRIPTORS_MS
+            log.error("a flush waits for a free descriptor (%s); raise nofile", problem.strerror)
+
+
+def _raise(problem: OSError) -> None:
+    raise problem

@@ -1,9 +1,11 @@
 """What of a log has not reached the disk, and the flush that another thread runs for it.
 
 The loop asks a log for what to flush (`PartitionLog.flush_target`), another thread calls `run`,
-the loop tells the log (`PartitionLog.flushed`). The flush holds the open Files themselves: a
+the loop tells the log (`PartitionLog.flushed`). Files that are open are held by the flush itself: a
 segment may be rolled, deleted, or lose its file in the cache meanwhile, the descriptors stay open
-until the flush lets go of them. A log that was truncated meanwhile does not believe the flush.
+until the flush lets go of them. Files that are not open are opened one at a time while it runs
+(`FileByPath`), so that thousands of new logs do not need thousands of descriptors at once.
+A log that was truncated meanwhile does not believe the flush.
 If `run` raises OSError nothing was made durable, and the kernel may have dropped the pages: the
 disk is not to be trusted with this log any more, a second try proves nothing.
 """
@@ -13,16 +15,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from headrace.environment import Disk, File
+from headrace.environment import Disk
 
 CHUNK = 1 << 20
 
 
+class Flushable(Protocol):
+    """A file, as a flush sees it."""
+
+    path: str
+
+    def flush(self) -> None: ...
+
+
+class FileByPath:
+    """A file that is opened for its flush alone and closed at once."""
+
+    __slots__ = ("path", "_disk")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+
+    def flush(self) -> None:
+        """Nothing is left to flush if it was deleted meanwhile, with its segment or its topic."""
+        with suppress(FileNotFoundError):
+            file = self._disk.open(self.path)
+            try:
+                file.flush()
+            finally:
+                file.close()
+
+
 @dataclass(slots=True)
 class Flush:
-    files: list[File]
+    files: list[Flushable]
     folders: list[str]  # whose new names must survive a power cut
     offset: int  # everything before it is on the disk when `run` has returned
     generation: int  # of the log's truncations
@@ -78,10 +107,10 @@ class Unflushed:
     small_files: list[str] = field(default_factory=list)  # snapshots, epochs, topic id
     generation: int = 0  # counts truncations: a flush that began before one proves nothing
 
-    def take_small_files(self, disk: Disk) -> list[File]:
-        """Open what is still there of them; the next flush need not take them again."""
+    def take_small_files(self, disk: Disk) -> list[Flushable]:
+        """What is still there of them; the next flush need not take them again."""
         paths, self.small_files = self.small_files, []
-        return [disk.open(path) for path in paths if disk.exists(path)]
+        return [FileByPath(disk, path) for path in paths if disk.exists(path)]
 
     def take_folders(self, folder: str) -> list[str]:
         if not self.new_names:

@@ -138,7 +138,8 @@ class LogFolder:
         log = self.logs[topic, index]
         path = f"{log.folder}/{checkpoints.PARTITION_METADATA}"
         data = checkpoints.topic_id_to_bytes(topic_id)
-        self._open_files.disk.write_file(path, [data], flush=False)
+        disk = self._open_files.disk
+        self._open_files.with_descriptors(lambda: disk.write_file(path, [data], flush=False))
         self.topic_ids[topic, index] = topic_id
         log.flush_along(path)
 

@@ -4,16 +4,32 @@ An owner (a segment, an index) keeps its open file in its own slot `file`, so th
 nothing; when the limit is reached, the owner that opened first loses its file and opens it again
 when it next needs it. Letting go is all that is done: whoever else holds the File (a slice on its
 way to a socket, a flush on another thread) keeps it alive until it is done with it.
+The system may grant fewer descriptors than the limit says. Then half of the files are given up, the
+one that is needed is opened once more, and the limit stays below what was granted: those who open
+files for a moment only (checkpoints, flushes) need descriptors as well.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import errno
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from headrace.environment import Disk, File
 
 # Half of the 20,000 or more descriptors that RLIMIT_NOFILE usually allows: the rest is for sockets.
 DEFAULT_LIMIT = 10_000
+SMALLEST_LIMIT = 16
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+def is_shortage(problem: OSError) -> bool:
+    """No descriptor is free: that passes, and says nothing about the disk."""
+    return problem.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class Owner(Protocol):
@@ -24,24 +40,43 @@ class Owner(Protocol):
 class OpenFiles:
     """The files that are open now, oldest first."""
 
-    __slots__ = ("disk", "limit", "_owners")
+    __slots__ = ("disk", "limit", "shortages", "_owners")
 
     def __init__(self, disk: Disk, limit: int = DEFAULT_LIMIT) -> None:
         self.disk = disk
         self.limit = limit
+        self.shortages = 0  # how often the system granted no descriptor
         self._owners: dict[Owner, None] = {}  # a dict keeps the order of arrival
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def open(self, owner: Owner, *, create: bool = False) -> File:
-        file = self.disk.open(owner.path, create=create)
+        file = self.with_descriptors(lambda: self.disk.open(owner.path, create=create))
         owner.file = file
         self._owners.pop(owner, None)
         self._owners[owner] = None
         if len(self._owners) > self.limit:
             self.let_go(next(iter(self._owners)))
         return file
+
+    def with_descriptors(self, work: Callable[[], Result]) -> Result:
+        """Do `work`, a second time if it finds no free descriptor the first time."""
+        try:
+            return work()
+        except OSError as problem:
+            if not is_shortage(problem):
+                raise
+        self._give_up_half()
+        return work()
+
+    def _give_up_half(self) -> None:
+        """Oldest first."""
+        self.shortages += 1
+        self.limit = max(SMALLEST_LIMIT, len(self._owners) * 9 // 10)
+        log.warning("no descriptor is free: at most %d files of logs stay open now", self.limit)
+        for owner in list(self._owners)[: (len(self._owners) + 1) // 2]:
+            self.let_go(owner)
 
     def let_go(self, owner: Owner) -> None:
         self._owners.pop(owner, None)

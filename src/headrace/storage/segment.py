@@ -14,6 +14,7 @@ from zlib import crc32
 from headrace.environment import Buffer, File
 from headrace.protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from headrace.storage.batch_headers import find_batch, walk_headers
+from headrace.storage.flush import FileByPath, Flushable
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headrace.storage.open_files import OpenFiles
@@ -129,14 +130,14 @@ class Segment:
     def paths(self) -> list[str]:
         return [self.path, self.index.path, self.time_index.path, self.transaction_index.path]
 
-    def all_files(self) -> list[File]:
-        """Log and indexes, open: what a flush of a closed segment takes."""
-        return [
-            self.open_file(),
-            self.index.open_file(),
-            self.time_index.open_file(),
-            *self.transaction_index.open_if_there(),
+    def all_files(self) -> list[Flushable]:
+        """Log and indexes: what a flush of a closed segment takes."""
+        disk = self._open_files.disk
+        files: list[Flushable] = [
+            owner.file or FileByPath(disk, owner.path)
+            for owner in (self, self.index, self.time_index)
         ]
+        return files + self.transaction_index.open_if_there()
 
     def let_go(self) -> None:
         """Close the files as far as this segment is concerned."""

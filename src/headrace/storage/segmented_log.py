@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self
 
-from headrace.environment import Buffer, File
+from headrace.environment import Buffer
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import CONTROL
 from headrace.storage import retention
 from headrace.storage.batch_headers import headers_of
-from headrace.storage.flush import Flush, Unflushed
+from headrace.storage.flush import Flush, Flushable, Unflushed
 from headrace.storage.leftovers import CLEANED, FILE_SUFFIXES, SWAP
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
@@ -443,16 +443,16 @@ class SegmentedLog:
         self.write_pending()
         unflushed = self._unflushed
         active_too = everything or unflushed.active_too
-        unflushed.asked = unflushed.active_too = False
         offset = self.end_offset if active_too else self.active.base_offset
         files = self._files_to_flush(active_too)
+        unflushed.asked = unflushed.active_too = False  # a file that cannot be opened: ask again
         folders = unflushed.take_folders(self.folder)
         if not files and not folders and offset <= self.recovery_point:
             return None
         return Flush(files, folders, offset, unflushed.generation)
 
-    def _files_to_flush(self, active_too: bool) -> list[File]:
-        files = []
+    def _files_to_flush(self, active_too: bool) -> list[Flushable]:
+        files: list[Flushable] = []
         for segment in self.segments.items[self.segments.number_at(self.recovery_point) :]:
             if segment is not self.active:
                 files += segment.all_files()

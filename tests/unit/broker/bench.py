@@ -37,7 +37,14 @@ class Bench:
     client_id = "bench"
 
     def __init__(
-        self, folder, *, flushes_wait=False, compaction=None, request_clock=None, **settings
+        self,
+        folder,
+        *,
+        flushes_wait=False,
+        compaction=None,
+        request_clock=None,
+        open_files=100,
+        **settings,
     ):
         self.folder = folder
         self.now = Now(1_000, START_MS)
@@ -54,7 +61,7 @@ class Bench:
             randomness=Randomness(),
             submit=lambda work, done: self.background.append((work, done)),
             space=lambda: (1_000_000, 500_000),
-            open_files=100,
+            open_files=open_files,
             compaction=compaction,
             request_clock=request_clock,
         )
@@ -87,8 +94,12 @@ class Bench:
     def run_background(self):
         while self.background:
             work, done = self.background.popleft()
-            work()
-            done(None)
+            error = None
+            try:
+                work()
+            except OSError as failure:
+                error = failure
+            done(error)
             while not self.node.end_turn():
                 self.tell_of_loss()
             self.node.purgatory.settle()

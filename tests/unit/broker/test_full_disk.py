@@ -17,6 +17,7 @@ from headrace.protocol.messages import (
     produce,
 )
 from headrace.server.real_disk import RealDisk, RealFile
+from headrace.storage.flush import FlushOfEverything
 from tests.unit.broker import bench as bench_module
 from tests.unit.broker.bench import PARKED, Bench, CutOff, build, fetch_request, values_in
 from tests.unit.broker.filling_disk import FillingDisk, make_room_for_benches
@@ -242,9 +243,11 @@ def test_an_acknowledgement_that_stands_in_line_is_changed_too(durable, room):
 def test_a_flush_that_fails_is_the_last_that_is_believed(durable):
     """The second one reports no error: the system has told it already, and dropped the pages."""
     durable.flushes_wait = False
-    durable.ids["often"] = durable.create("often", flush_messages=1)
+    durable.ids["often"] = durable.create("often")
     durable.flushes_wait = True
     session = send(durable, ("often", 0))
+    often = durable.node.broker.topics.leader("often", 0).log
+    durable.node.durability.log_flushes.append(FlushOfEverything(often))  # as after `flush.ms`
     durable.settle()
     assert len(durable.background) == 2, "the topic's own and that of the acknowledgement"
     durable.background.popleft()[1](OSError(5, "Input/output error"))

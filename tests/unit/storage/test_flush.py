@@ -90,7 +90,7 @@ def test_a_flush_outlives_roll_delete_and_close(tmp_path):
             go_on.wait(60)
             super().flush()
 
-    slow = Slow(flush.files[0].path, os.dup(flush.files[0].fileno()))
+    slow = Slow(flush.files[0].path, os.open(flush.files[0].path, os.O_RDWR))
     flush.files[0] = slow
 
     def run():
