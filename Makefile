@@ -74,6 +74,10 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL, MariaDB, Redis
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
 
+.PHONY: guides
+guides: $(DEV_STAMP) programs ## type every command of README and guides, in order, on one node
+	$(BIN)/python -m pytest tests/guides $(ARGS)
+
 # Of make pipelines: each has a Spark and a broker of its own, and waits a good part of the time.
 # 0: one by one.
 SPARKS ?= 2

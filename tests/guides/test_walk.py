@@ -1,0 +1,74 @@
+"""Every guide, typed from top to bottom, one after the other, on one node in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.guides.blocks import blocks_of
+from tests.guides.walk import Walk
+from tests.interop.brokers import HeadraceNode, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+# In the order in which the README leads to them. A guide that is in no list fails a test.
+ON_ONE_NODE = (
+    "README.md",
+    "docs/guide/getting-started.md",
+    "docs/guide/client.md",
+    "docs/guide/groups.md",
+    "docs/guide/transactions.md",
+    "docs/guide/compaction.md",
+    "docs/guide/testing.md",
+    "docs/guide/limits.md",
+    "docs/guide/operating.md",
+    "docs/guide/install.md",
+    "docs/guide/delay.md",
+    "docs/guide/delay-from-other-tools.md",
+    "docs/guide/apps.md",
+    "docs/guide/retries.md",
+    "docs/guide/order.md",
+    "docs/guide/once-only.md",
+    "docs/guide/triggers.md",
+)
+# These begin with a node of their own that asks for passwords.
+ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
+# Spark's are run by `make full`, see test_spark_walk.py.
+ON_SPARK = ("docs/guide/pipelines.md", "docs/guide/topic-to-lake.md", "docs/guide/web-tracking.md")
+# Nothing to type from top to bottom.
+REFERENCE = ("docs/guide/command-line.md", "docs/guide/pipelines-sizing.md")
+
+
+def test_every_guide_is_walked() -> None:
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
+    assert there | {"README.md"} == {*ON_ONE_NODE, *ON_A_SECURED_NODE, *ON_SPARK, *REFERENCE}
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    folder = tmp_path_factory.mktemp("reader")
+    node = HeadraceNode(folder / "node")
+    node.data = folder / "headrace-data"
+    node.settings = {}  # as `headrace start` has them
+    with node:
+        yield Walk(folder, node=node, replacing={"localhost:9192": f"localhost:{free_port()}"})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("guide", ON_ONE_NODE)
+def test_a_reader_can_type_every_command(walk: Walk, guide: str) -> None:
+    walk.read(blocks_of(ROOT / guide, guide))
+
+
+@pytest.mark.timeout(600)
+def test_a_reader_can_secure_a_node_and_give_rights_away(walk: Walk, tmp_path: Path) -> None:
+    """One terminal: what the first guide starts and exports is there in the second."""
+    listen = f"--listen localhost:{free_port()}"
+    secured = Walk(
+        tmp_path,
+        node=walk.node,
+        replacing={"headrace security init ": f"headrace security init {listen} "},
+    )
+    del secured.environment["HEADRACE_BOOTSTRAP"]
+    secured.read([block for guide in ON_A_SECURED_NODE for block in blocks_of(ROOT / guide, guide)])
