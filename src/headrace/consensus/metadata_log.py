@@ -211,7 +211,7 @@ class MetadataLog:
         self._write(batch, wall_ms)
 
     def _write(self, batch: bytes, wall_ms: int) -> None:
-        self.log.append_as_is(memoryview(batch), wall_ms=wall_ms)
+        self.log.writer.append_as_is(memoryview(batch), wall_ms=wall_ms)
         # At once, not at the end of the turn: what the disk refuses must not reach the image.
         self.log.write_at_once()
         self.bytes_since_snapshot += len(batch)

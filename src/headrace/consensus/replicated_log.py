@@ -7,6 +7,12 @@ from typing import Any, Protocol
 from headrace.environment import FileSlice
 
 
+class Writer(Protocol):
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
+        """Batches that carry their offsets and epoch; KafkaError leaves the log as it was."""
+        ...
+
+
 class ReplicatedLog(Protocol):
     start_offset: int
     end_offset: int
@@ -15,9 +21,8 @@ class ReplicatedLog(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
-    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
-        """Batches that carry their offsets and epoch; KafkaError leaves the log as it was."""
-        ...
+    @property
+    def writer(self) -> Writer: ...
 
     def write_at_once(self) -> None:
         """What was appended reaches the file; KafkaError leaves the log as the file has it."""

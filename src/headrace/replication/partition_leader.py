@@ -5,33 +5,48 @@ end of the log at once; with durability `disk` it follows the flushes, so nobody
 cut could take back, and acks=all waits for it in the same way as it waits for followers.
 Readers of committed records see up to the last stable offset: where the first transaction began
 that is still open, or whose marker the high watermark has not passed.
-Asks for its log through `Log`, which it owns. Not done here: followers, ISR changes.
+Asks for its log through `Log`; `PartitionLog` is one. Not done here: followers, ISR changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sized
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.environment import FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.storage.flush import Flush
+from headrace.storage.partition_log import PartitionLog
 
 
-class Log(Protocol):
-    """What a leader asks of its log."""
+class Producers(Protocol):
+    """What a leader asks of the producers of its log."""
 
-    start_offset: int
-    end_offset: int
+    @property
+    def open_transactions(self) -> Sized: ...
+
+    @property
+    def ended_transactions(self) -> Sized: ...
+
+    def last_stable_offset(self, high_watermark: int) -> int: ...
+
+    def forget_decided(self, high_watermark: int) -> None: ...
+
+
+class Epochs(Protocol):
+    """Which leader epoch began where."""
+
+    latest: int  # -1: none is known
+
+    def assign(self, epoch: int, start_offset: int) -> None: ...
+
+
+class Writer(Protocol):
+    """How batches get to the end of the log: the first two from a leader, the last from one."""
 
     def append(
         self, records: memoryview, *, leader_epoch: int, wall_ms: int
     ) -> tuple[int, int]: ...
-
-    def expect_again(self, refused: memoryview) -> None: ...
-
-    def read(
-        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
-    ) -> FileSlice | None: ...
 
     def append_marker(
         self,
@@ -45,21 +60,61 @@ class Log(Protocol):
         bumps_epoch: bool = False,
     ) -> int: ...
 
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int: ...
+
+
+class Log(Protocol):
+    """What a replica asks of its log, whether it leads or follows."""
+
+    start_offset: int
+    end_offset: int
+    recovery_point: int  # everything before it is on the disk
+
+    @property
+    def writer(self) -> Writer: ...
+
+    @property
+    def producers(self) -> Producers: ...
+
+    @property
+    def epochs(self) -> Epochs: ...
+
+    def expect_again(self, refused: memoryview) -> None: ...
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
+    ) -> FileSlice | None: ...
+
     def aborted_transactions(
         self, offset: int, records: FileSlice, up_to: int
     ) -> list[tuple[int, int]]: ...
 
-    def flush_target(self, *, everything: bool = False) -> Any: ...
+    def offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
 
-    def flushed(self, flush: Any) -> bool: ...
+    def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
+        """Cut every batch that reaches `to_offset`; answers the files to remove after a while, as
+        does the next one."""
+        ...
+
+    def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]: ...
+
+    def flush_target(self, *, everything: bool = False) -> Flush | None: ...
+
+    def flushed(self, flush: Flush) -> bool: ...
 
 
-class PartitionLeader:
+L = TypeVar("L", bound=Log)
+
+
+class LeaderOf(Generic[L]):
+    """The leader of a partition whose log is an `L`; a broker's are `PartitionLeader`s."""
+
     __slots__ = (
         "topic",
         "topic_id",
         "index",
         "log",
+        "writer",
         "epoch",
         "high_watermark",
         "commits_at_once",
@@ -77,16 +132,17 @@ class PartitionLeader:
         topic: str,
         topic_id: bytes,
         index: int,
-        log: Any,
+        log: L,
         epoch: int,
         *,
         commits_at_once: bool,
-        on_progress: Callable[[PartitionLeader], None],
+        on_progress: Callable[[LeaderOf[L]], None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
+        self.writer = log.writer
         self.epoch = epoch
         self.commits_at_once = commits_at_once
         self.high_watermark: int = log.end_offset
@@ -104,9 +160,7 @@ class PartitionLeader:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self.log
         try:
-            appended: tuple[int, int] = log.append(
-                records, leader_epoch=self.epoch, wall_ms=wall_ms
-            )
+            appended = self.writer.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
         except KafkaError as refusal:
             if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 log.expect_again(records)
@@ -122,10 +176,7 @@ class PartitionLeader:
         up_to = self.last_stable_offset() if committed else self.high_watermark
         if offset > self.high_watermark and offset <= self.log.end_offset:
             return None  # not yet visible; an epoch check has already told impostors apart
-        records: FileSlice | None = self.log.read(
-            offset, max_bytes, up_to=up_to, at_least_one=at_least_one
-        )
-        return records
+        return self.log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
 
     def append_marker(
         self,
@@ -140,7 +191,7 @@ class PartitionLeader:
         """End a transaction here; answers up to where the log must be committed for it to count."""
         if self.in_sync < self.min_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        end_offset: int = self.log.append_marker(
+        end_offset = self.writer.append_marker(
             commit=commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -156,10 +207,7 @@ class PartitionLeader:
 
     def aborted_transactions(self, offset: int, records: FileSlice) -> list[tuple[int, int]]:
         """Producer id and first offset of what a reader of committed records must leave out."""
-        found: list[tuple[int, int]] = self.log.aborted_transactions(
-            offset, records, self.last_stable_offset()
-        )
-        return found
+        return self.log.aborted_transactions(offset, records, self.last_stable_offset())
 
     def begin_epoch(self, epoch: int) -> None:
         """The log notes where the epoch begins, also if nothing is ever written in it."""
@@ -170,9 +218,7 @@ class PartitionLeader:
     def last_stable_offset(self) -> int:
         producers = self.log.producers
         if producers.open_transactions or producers.ended_transactions:
-            stable: int = producers.last_stable_offset(self.high_watermark)
-            start: int = self.log.start_offset
-            return max(stable, start)
+            return max(producers.last_stable_offset(self.high_watermark), self.log.start_offset)
         return self.high_watermark
 
     def require_epoch(self, epoch: int) -> None:
@@ -183,7 +229,7 @@ class PartitionLeader:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def flush_target(self) -> Any:
+    def flush_target(self) -> Flush | None:
         """What the disk must have so that all that is appended may be seen; None if it has it."""
         self.flush_asked = False
         target = self.log.flush_target(everything=True)
@@ -191,9 +237,9 @@ class PartitionLeader:
             self._show_what_is_safe()  # a flush that the log had asked for took it along
         return target
 
-    def flushed(self, flush: Any) -> bool:
+    def flushed(self, flush: Flush) -> bool:
         """False: it proves nothing, ask again."""
-        counts: bool = self.log.flushed(flush)
+        counts = self.log.flushed(flush)
         self._show_what_is_safe()
         return counts
 
@@ -202,3 +248,6 @@ class PartitionLeader:
         if not self.commits_at_once and safe > self.high_watermark:
             self.high_watermark = safe
             self.on_progress(self)
+
+
+PartitionLeader = LeaderOf[PartitionLog]

@@ -7,7 +7,7 @@ aborted transactions. Offsets never change. As in Apache Kafka the last batch of
 (its sequence) and the last batch before what may not be cleaned (where the log has got to) stay,
 emptied if need be.
 Reads closed segments only and changes nothing but `.cleaned` files, so it may run in another
-process than the log's owner, who puts them in place (`SegmentedLog.swap_in`). A batch with a wrong
+process than the log's owner, who puts them in place (`PartitionLog.swap_in`). A batch with a wrong
 checksum or of an older format stops it: nothing is made of damaged bytes.
 """
 
@@ -53,8 +53,8 @@ from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.leftovers import CLEANED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_log import PartitionLog
 from headrace.storage.segment import Segment
-from headrace.storage.segmented_log import SegmentedLog
 from headrace.storage.transaction_index import Aborted, TransactionIndex
 
 _read_timestamp = Struct(">q").unpack_from
@@ -79,7 +79,7 @@ class CleaningJob:
     producers: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def job_for(log: SegmentedLog, cleanable: Cleanable, *, wall_ms: int, memory: int) -> CleaningJob:
+def job_for(log: PartitionLog, cleanable: Cleanable, *, wall_ms: int, memory: int) -> CleaningJob:
     settings = log.settings
     bases = log.segments.bases
     return CleaningJob(
@@ -324,14 +324,8 @@ class Output:
     def add(self, last_offset: int, batch: bytes) -> None:
         segment = self.segment
         (max_timestamp,) = _read_timestamp(batch, MAX_TIMESTAMP_AT)
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.offset_of_max_timestamp = last_offset
-        wants_entry = segment.bytes_since_index > self._interval
-        if wants_entry and not segment.index_is_full:
-            segment.add_index_entries(last_offset, segment.size)
-        segment.bytes_since_index += len(batch)
-        segment.size += len(batch)
+        # No reader asks this one for recent batches, so the base offset may be any in the batch.
+        segment.add_batch(last_offset, last_offset, max_timestamp, len(batch), self._interval)
         self._pieces.append(batch)
         self._gathered += len(batch)
         if self._gathered >= READ_CHUNK:

@@ -101,11 +101,22 @@ def write_and_flush_again(log: Any, disk: Disk) -> None:
 class Unflushed:
     """What a log's next flush takes along besides its segments."""
 
+    log: Any
+    wants_flush: list[Any]  # of the node; the log stands on it once when it asks
     asked: bool = False  # the log stands on the list of those that want a flush
     active_too: bool = False  # `flush.messages` is reached
     new_names: bool = False  # in the log's folder, or the folder itself is new
     small_files: list[str] = field(default_factory=list)  # snapshots, epochs, topic id
     generation: int = 0  # counts truncations: a flush that began before one proves nothing
+
+    def ask(self) -> None:
+        if not self.asked:
+            self.asked = True
+            self.wants_flush.append(self.log)
+
+    def names_are_new(self) -> None:
+        self.new_names = True
+        self.ask()
 
     def take_small_files(self, disk: Disk) -> list[Flushable]:
         """What is still there of them; the next flush need not take them again."""

@@ -17,8 +17,7 @@ from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.partition_log import PartitionLog
-from headrace.storage.segmented_log import LogList
+from headrace.storage.partition_log import LogList, PartitionLog
 from headrace.storage.unwritten import Unwritten
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -43,7 +42,7 @@ class LogFolder:
     def __init__(
         self, open_files: OpenFiles, path: str, *, unwritten: Unwritten, wants_flush: LogList
     ) -> None:
-        """Both lists are handed to every log, see `SegmentedLog`."""
+        """Both lists are handed to every log, see `PartitionLog`."""
         self.path = path
         self.logs: dict[Partition, PartitionLog] = {}
         self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
@@ -121,11 +120,12 @@ class LogFolder:
     ) -> PartitionLog:
         """A new partition with an empty log. Its names reach the disk with its first flush."""
         folder = f"{self.path}/{topic}-{index}"
-        log = PartitionLog.create(
+        log = PartitionLog.open(
             self._open_files,
             folder,
             settings,
             now_wall_ms=wall_ms,
+            clean=True,
             unwritten=self._unwritten,
             wants_flush=self._wants_flush,
         )

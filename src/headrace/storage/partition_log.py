@@ -1,352 +1,227 @@
-"""One partition's log: append and read.
+"""One partition's log on a disk: found, read, rolled, cut at either end, flushed and closed.
 
-Rules: a batch is opaque; the leader sets its base offset and epoch in the caller's own buffer, the
-rest goes to the file as it came. Batches are gathered and written together: copies of small ones
-once per turn of the loop, larger ones before the buffer that they lie in is used again, very large
-ones at once (`write_pending`); until then they count as appended, and a read writes them first.
-Not done: preallocated log files.
+Batches are appended by the log's `writer` (`log_writer.py`), which tells the log of each.
+What the disk refuses leaves the log as the disk has it and raises KAFKA_STORAGE_ERROR. A log that
+has lost gathered batches takes none until the turn is over (`loss_is_told`): till then whatever was
+promised at or behind its end is lost, and can be found by that. Removed
+files are renamed first; the caller removes them after `file.delete.delay.ms`, when readers that
+still hold them are done. Everything runs on the loop; only `Flush.run` may run elsewhere.
 """
 
 from __future__ import annotations
 
-from crc32c import crc32c
+from typing import Any, NoReturn, Self
 
-from headrace.environment import FileSlice
-from headrace.protocol.control_records import end_txn_batch
+from headrace.environment import Buffer, FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.record_batch import (
-    ATTRIBUTES_AT,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    MAGIC,
-    TRANSACTIONAL,
-    BatchHeader,
-)
-from headrace.storage import append_rules, time_search
-from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.batch_headers import PREFIX, size_at
+from headrace.storage import retention, time_search
+from headrace.storage.batch_headers import headers_of, size_at
+from headrace.storage.flush import Flush, Flushable, Unflushed
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
+from headrace.storage.log_writer import LogWriter
+from headrace.storage.lost_batches import take_back
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.recovery import LoadedLog, Loader, reload_producers
 from headrace.storage.segment import Segment
-from headrace.storage.segment_scan import replay_producer
-from headrace.storage.segmented_log import SegmentedLog
-from headrace.storage.transaction_index import Aborted
-from headrace.storage.unwritten import GATHER_BELOW
+from headrace.storage.segment_list import SegmentList
+from headrace.storage.segment_swap import swap_in
+from headrace.storage.unwritten import Unwritten
 
-__all__ = ["GATHER_BELOW", "LogSettings", "PartitionLog"]
-
-# Tail readers ask for the offset after a batch they just got: the last this many batches (up to
-# twice as many) are found without a look into the index or the file. 16 KB for a busy partition.
-RECENT_BATCHES = 64
-# Any of the five compressions, transactional or not: nothing else to look at.
-PLAIN_ATTRIBUTES = frozenset([*range(5), *range(TRANSACTIONAL, TRANSACTIONAL + 5)])
-
-_unpack_header = HEADER.unpack_from
-_pack_prefix = PREFIX.pack_into
+LogList = list[Any]  # of logs
 
 
-class PartitionLog(SegmentedLog):
-    __slots__ = ()
+class PartitionLog:
+    __slots__ = (
+        "folder",
+        "settings",
+        "start_offset",
+        "end_offset",
+        "recovery_point",
+        "epochs",
+        "producers",
+        "segments",
+        "active",
+        "last_flush_ms",
+        "lost_pending",
+        "disk_failed",
+        "unwritten",
+        "writer",
+        "_open_files",
+        "_unflushed",
+        "_opened_ms",
+        "_must_reload",
+        "_closed",
+    )
 
-    # --- append
-
-    def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> tuple[int, int]:
-        """What a client's produce does: one batch, checked, at the end of the log.
-
-        Answers its base offset and the log append time (-1 for CreateTime). A batch that is in the
-        log already is answered with the offset and timestamp that it has there, as Apache does.
-        `records` is changed in place, and may be looked at until `write_pending`.
-        """
-        settings = self.settings
-        size = len(records)
-        if size <= HEADER_SIZE:
-            records = append_rules.only_batch(records)
-        (
-            given_base, length, _, magic, crc, attributes, last_delta, _, timestamp,
-            producer_id, producer_epoch, sequence, count,
-        ) = _unpack_header(records)  # fmt: skip
-        if length + LENGTH_OVERHEAD != size or magic != MAGIC or given_base:
-            records = append_rules.only_batch(records)
-            size = len(records)
-        if size > settings.max_message_bytes:
-            raise append_rules.too_large(size, settings.max_message_bytes)
-        if crc32c(records[ATTRIBUTES_AT:]) != crc:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its checksum")
-        append_time = -1
-        if (
-            last_delta + 1 != count
-            or last_delta < 0
-            or attributes not in PLAIN_ATTRIBUTES
-            or timestamp - wall_ms > settings.timestamp_after_max_ms
-            or not settings.takes_batches_as_they_are
-        ):
-            records = append_rules.prepare(records, settings, wall_ms)
-            length, timestamp = append_rules.length_and_timestamp(records)
-            size = len(records)
-            if settings.stamps_append_time:
-                append_time = wall_ms
-        producer = None
-        if producer_id >= 0:
-            producer = self.producers.producers.get(producer_id)
-            if (
-                producer is None
-                or sequence != producer.next_sequence
-                or producer_epoch != producer.epoch
-                or attributes & TRANSACTIONAL
-                or producer.transaction_first_offset >= 0
-            ):
-                duplicate = self._check_producer(
-                    producer_id, producer_epoch, sequence, count, attributes
-                )
-                if duplicate is not None:
-                    return duplicate
-                producer = None
-        base_offset = self.end_offset
-        last_offset = base_offset + last_delta
-        segment = self.active
-        if (
-            segment.size + size > settings.segment_bytes
-            or timestamp - segment.ages_from > settings.segment_ms
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or segment.index_is_full
-        ):
-            segment = self._roll_if_due(size, timestamp, last_offset, wall_ms)
-        if leader_epoch != self.epochs.latest:
-            self._begin_epoch(leader_epoch, base_offset)
-        position = segment.size
-        _pack_prefix(records, 0, base_offset, length, leader_epoch)
-        unwritten = self._unwritten
-        if size < unwritten.gathers_below:
-            if not segment.pending:
-                unwritten.append(self)
-            if size < unwritten.copies_below:
-                segment.pending.append(records.tobytes())
-            else:
-                segment.pending.append(records)
-                unwritten.borrowing.append(self)
-        else:
-            self._write_now(segment, records)
-        if not position:
-            segment.remember_first_batch(timestamp)
-        if timestamp > segment.max_timestamp:
-            segment.max_timestamp = timestamp
-            segment.offset_of_max_timestamp = last_offset
-        if segment.bytes_since_index > settings.index_interval_bytes:
-            segment.add_index_entries(last_offset, position)
-        segment.bytes_since_index += size
-        segment.size = position + size
-        self._recent[base_offset] = position
-        if len(self._recent) > RECENT_BATCHES:
-            self._older, self._recent = self._recent, {}
-        self.end_offset = last_offset + 1
-        if producer is not None:
-            producer.goes_on(sequence, count, base_offset, timestamp)
-        elif producer_id >= 0:
-            self.producers.record(
-                producer_id,
-                producer_epoch,
-                sequence,
-                count,
-                base_offset,
-                timestamp,
-                attributes & TRANSACTIONAL != 0,
-            )
-        if self.end_offset - self.recovery_point >= settings.flush_messages:
-            self._flush_soon()
-        return base_offset, append_time
-
-    def _check_producer(
-        self, producer_id: int, epoch: int, sequence: int, count: int, attributes: int
-    ) -> tuple[int, int] | None:
-        """Offset and timestamp of the same batch, if the log has it; refusals are raised."""
-        if sequence < 0:
-            raise RecordsRefused(
-                ErrorCode.INVALID_RECORD, f"a batch of producer {producer_id} without a sequence"
-            )
-        duplicate = self.producers.check(producer_id, epoch, sequence, count)
-        if duplicate is not None:
-            return duplicate[2], duplicate[4]
-        self.producers.check_transaction(producer_id, attributes & TRANSACTIONAL != 0)
-        return None
-
-    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
-        try:
-            self.epochs.assign(leader_epoch, base_offset)
-        except OSError as problem:
-            raise self._refused(problem) from problem
-
-    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
-        """Batches that carry offsets and epochs already: from a leader, a quorum, a coordinator.
-
-        One or more whole batches with right checksums whose offsets go on where the log ends (there
-        may be gaps: compaction leaves them). Nothing is appended if one of them is wrong. Answers
-        the new end offset.
-        """
-        if len(records) < self._unwritten.copies_below and self._append_one_as_is(records):
-            return self.end_offset
-        batches = append_rules.batches_that_continue(records, self.end_offset)
-
-        def in_buffer(batch: BatchHeader) -> memoryview:
-            return records[batch.position : batch.position + batch.size]
-
-        try:
-            written_to = 0
-            for batch in batches:
-                segment = self.active
-                if segment.should_roll(
-                    self.settings,
-                    size=batch.size,
-                    timestamp=batch.max_timestamp,
-                    last_offset=batch.last_offset,
-                    wall_ms=wall_ms,
-                ):
-                    self._write_run(records[written_to : batch.position])
-                    written_to = batch.position
-                    self.end_offset = batch.base_offset
-                    segment = self._roll_if_due(
-                        batch.size, batch.max_timestamp, batch.last_offset, wall_ms
-                    )
-                self._note_batch(segment, batch)
-                if batch.producer_id >= 0:
-                    replay_producer(self.producers, batch, in_buffer, segment.transaction_index)
-            self._write_run(records[written_to:])
-        except OSError as problem:
-            if written_to or not self._take_back([records]):
-                self._reload_after(problem)
-            raise self._refused(problem) from problem
-        if self.end_offset - self.recovery_point >= self.settings.flush_messages:
-            self._flush_soon()
-        return self.end_offset
-
-    def _append_one_as_is(self, records: memoryview) -> bool:
-        """The usual case in a third of the time: one small batch of no producer that goes on just
-        where the log ends. False, and nothing has changed: look closer."""
-        size = len(records)
-        if size < HEADER_SIZE:
-            return False
-        (
-            base_offset, length, epoch, magic, crc, _, last_delta, _, timestamp, producer_id, *_,
-        ) = _unpack_header(records)  # fmt: skip
-        segment, settings = self.active, self.settings
-        last_offset = base_offset + last_delta
-        if (
-            length + LENGTH_OVERHEAD != size
-            or magic != MAGIC
-            or base_offset != self.end_offset
-            or last_delta < 0
-            or producer_id >= 0
-            or epoch != self.epochs.latest
-            or not segment.size
-            or segment.size + size > settings.segment_bytes
-            or timestamp - segment.ages_from > settings.segment_ms
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or segment.index_is_full
-            or segment.bytes_since_index > settings.index_interval_bytes
-            or last_offset + 1 - self.recovery_point >= settings.flush_messages
-            or crc32c(records[ATTRIBUTES_AT:]) != crc
-        ):
-            return False
-        if not segment.pending:
-            self._unwritten.append(self)
-        segment.pending.append(records.tobytes())
-        if timestamp > segment.max_timestamp:
-            segment.max_timestamp = timestamp
-            segment.offset_of_max_timestamp = last_offset
-        self._recent[base_offset] = segment.size
-        if len(self._recent) > RECENT_BATCHES:
-            self._older, self._recent = self._recent, {}
-        segment.bytes_since_index += size
-        segment.size += size
-        self.end_offset = last_offset + 1
-        return True
-
-    def append_marker(
+    def __init__(
         self,
+        open_files: OpenFiles,
+        folder: str,
+        settings: LogSettings,
         *,
-        commit: bool,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        leader_epoch: int,
-        wall_ms: int,
-        bumps_epoch: bool = False,
-    ) -> int:
-        """End a producer's transaction in this log; answers the new end offset.
-
-        A marker is written also where no transaction is open: its epoch fences what comes late.
+        unwritten: Unwritten,
+        wants_flush: LogList,
+    ) -> None:
+        """Use `open`. Both lists belong to the caller; the log puts itself on them:
+        on `unwritten` when batches wait for `write_pending`, on `wants_flush` when `flush_target`
+        should be asked soon (a new folder or segment, a rolled segment, `flush.messages` reached).
         """
-        self.producers.check_marker(
-            producer_id, producer_epoch, coordinator_epoch, bumps_epoch=bumps_epoch
-        )
-        marker = end_txn_batch(
-            commit=commit,
-            coordinator_epoch=coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=wall_ms,
-            base_offset=self.end_offset,
-            leader_epoch=leader_epoch,
-        )
-        return self.append_as_is(memoryview(marker), wall_ms=wall_ms)
+        self.folder = folder
+        self.settings = settings
+        self.last_flush_ms = 0  # monotonic, kept by the caller for flush.ms
+        # Gathered batches are gone, whoever had them written. The caller looks at the end of the
+        # turn, because what was promised for them must not be said, and calls `loss_is_told`.
+        self.lost_pending = False
+        # No batch is taken (`require_disk` says why): some are lost and nobody knows it yet, or
+        # the log could not be read again.
+        self.disk_failed = False
+        self.unwritten = unwritten
+        self.writer = LogWriter(self)
+        self._open_files = open_files
+        self._unflushed = Unflushed(self, wants_flush)
+        self._opened_ms = 0
+        self._must_reload = False  # a write failed, and the log could not be read again either
+        self._closed = False
 
-    def _note_batch(self, segment: Segment, batch: BatchHeader) -> None:
-        """Count a batch that is about to be written at the end of the active segment."""
-        position = segment.size
-        if batch.leader_epoch > self.epochs.latest:
-            self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        if not position:
-            segment.remember_first_batch(batch.max_timestamp)
-        if batch.max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = batch.max_timestamp
-            segment.offset_of_max_timestamp = batch.last_offset
-        if segment.bytes_since_index > self.settings.index_interval_bytes:
-            segment.add_index_entries(batch.last_offset, position)
-        segment.bytes_since_index += batch.size
-        segment.size = position + batch.size
-        self._recent[batch.base_offset] = position
-        if len(self._recent) > RECENT_BATCHES:
-            self._older, self._recent = self._recent, {}
-        self.end_offset = batch.last_offset + 1
+    @classmethod
+    def open(
+        cls,
+        open_files: OpenFiles,
+        folder: str,
+        settings: LogSettings,
+        *,
+        now_wall_ms: int,
+        recovery_point: int = 0,
+        start_offset: int | None = None,
+        clean: bool = False,
+        unwritten: Unwritten,
+        wants_flush: LogList,
+    ) -> Self:
+        """The log in `folder`, which is made if it is not there; recovered unless `clean`."""
+        log = cls(open_files, folder, settings, unwritten=unwritten, wants_flush=wants_flush)
+        log._opened_ms = now_wall_ms
+        is_new = not open_files.disk.exists(folder)
+        if is_new:
+            open_files.disk.make_folder(folder)
+        loader = Loader(open_files, folder, settings, now_wall_ms)
+        first = start_offset or 0
+        try:
+            log._adopt(loader.load(recovery_point=recovery_point, start_offset=first, clean=clean))
+        except OSError:
+            if is_new:  # or the next one would not know that its names are
+                open_files.disk.remove_folder(folder)
+            raise
+        if is_new:
+            log._unflushed.names_are_new()
+        return log
+
+    def _adopt(self, loaded: LoadedLog) -> None:
+        self.segments = SegmentList(loaded.segments)
+        self.active = loaded.segments[-1]
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self._must_reload = False
+        self.disk_failed = self.lost_pending
 
     # --- the way to the file
 
-    def _write_now(self, segment: Segment, records: memoryview) -> None:
-        """A batch too large to be gathered; an error leaves the log as it was before."""
-        if segment.pending:
-            self.write_pending()
-        try:
-            segment.open_file().append(records)
-        except OSError as problem:
-            raise self._refused(problem) from problem
-
-    def _write_run(self, records: memoryview) -> None:
-        """Batches that are counted already."""
+    def write_pending(self) -> None:
+        """Write what was gathered in this turn. If the disk refuses, those batches are gone."""
         segment = self.active
-        if 0 < len(records) < self._unwritten.copies_below:
-            if not segment.pending:
-                self._unwritten.append(self)
-            segment.pending.append(records.tobytes())
-        elif len(records):
-            self.write_pending()
-            segment.open_file().append(records)
+        pieces = segment.pending
+        if not pieces:
+            return
+        segment.pending = []
+        try:
+            segment.open_file().append_all(pieces)
+        except OSError as problem:
+            self._lose(pieces, problem)
 
-    def _roll_if_due(self, size: int, timestamp: int, last_offset: int, wall_ms: int) -> Segment:
-        """The segment that takes these bytes: append saw a reason to look closer."""
+    def _lose(self, pieces: list[Buffer], problem: OSError) -> NoReturn:
+        """Gathered batches are gone."""
+        self.lost_pending = True
+        try:
+            if not self.take_back(pieces):
+                self.reload_after(problem)
+        finally:
+            self.disk_failed = True
+            for piece in pieces:
+                self.expect_again(piece)
+        raise self.refused(problem) from problem
+
+    def expect_again(self, refused: Buffer) -> None:
+        """The first batches of producers are to come again before their second ones are taken."""
+        for batch in headers_of(refused):
+            if batch.producer_id >= 0 and batch.base_sequence == 0:
+                self.producers.expect_first(
+                    batch.producer_id, batch.producer_epoch, batch.max_timestamp
+                )
+
+    def loss_is_told(self) -> None:
+        """Whoever was promised what is lost knows it: batches are taken again."""
+        self.lost_pending = False
+        self.disk_failed = self._must_reload
+
+    def require_disk(self) -> None:
+        """Refuse a batch while the disk has failed, or find out that it has not any more."""
         if self.lost_pending:
-            raise self._storage_error(OSError(0, self._unwritten.refusal))
+            raise self._storage_error(OSError(0, self.unwritten.refusal))
         if self._must_reload:
-            self._reload_after(OSError(0, "not readable since a write failed"))
-        if size > self.settings.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes, but a segment has at most {self.settings.segment_bytes}",
-            )
-        if self.active.should_roll(
-            self.settings, size=size, timestamp=timestamp, last_offset=last_offset, wall_ms=wall_ms
-        ):
-            self.roll(wall_ms=wall_ms)
-        return self.active
+            self.reload_after(OSError(0, "not readable since a write failed"))
+
+    def take_back(self, pieces: list[Buffer]) -> bool:
+        """Forget batches that the file did not take. False: only the file knows what was before."""
+        offset = take_back(self.active, pieces, self.epochs, self.producers)
+        if offset is None:
+            return False
+        self.end_offset = offset
+        return True
+
+    def write_at_once(self) -> None:
+        """Write what the caller has appended just now. If the disk refuses and nothing else waited
+        to be written, the caller alone has lost something, and is told: the turn may go on.
+        """
+        alone = len(self.active.pending) <= 1 and not self.lost_pending
+        try:
+            self.write_pending()
+        except KafkaError:
+            if alone:
+                self.loss_is_told()
+            raise
+
+    def reload_after(self, problem: OSError) -> NoReturn:
+        """The disk has less than the log believed: become what the disk has, and say so."""
+        self._must_reload = self.disk_failed = True
+        try:
+            self.reload()
+        except OSError as again:
+            raise self.refused(again) from again
+        raise self.refused(problem) from problem
+
+    def reload(self) -> None:
+        """Forget everything and find the log again on disk."""
+        for segment in self.segments.items:
+            if segment.pending:
+                segment.pending = []
+                self.lost_pending = True
+            segment.let_go()
+        loader = Loader(self._open_files, self.folder, self.settings, self._opened_ms)
+        loaded = loader.load(
+            recovery_point=self.recovery_point, start_offset=self.start_offset, clean=False
+        )
+        self._unflushed.generation += 1
+        self._adopt(loaded)
+
+    def refused(self, problem: OSError) -> KafkaError:
+        """The disk did not take something: from now on nothing is gathered, by no log."""
+        self.unwritten.refused(self.folder, problem)
+        return self._storage_error(problem)
+
+    def _storage_error(self, problem: OSError) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {problem.strerror}")
 
     # --- read
 
@@ -370,13 +245,15 @@ class PartitionLog(SegmentedLog):
             if offset >= up_to:
                 return None
         segment = self.active
-        position = self._recent.get(offset)
+        position = segment.recent.get(offset)
         try:
             if position is None:
-                position = self._older.get(offset)
+                position = segment.less_recent.get(offset)
                 if position is None:
-                    return self._read_by_index(offset, max_bytes, up_to, at_least_one)
-            end = segment.size if up_to >= self.end_offset else self._position_in_active(up_to)
+                    return self.segments.read(
+                        offset, max_bytes, up_to, self.end_offset, at_least_one=at_least_one
+                    )
+            end = segment.size if up_to >= self.end_offset else segment.position_of(up_to)
             length = end - position
             file = segment.file or segment.open_file()
             if length > max_bytes:
@@ -395,53 +272,12 @@ class PartitionLog(SegmentedLog):
                 raise
         return min(up_to, self.end_offset)
 
-    def _position_in_active(self, offset: int) -> int:
-        """Where the batch that holds `offset` begins in the active segment."""
-        position = self._recent.get(offset)
-        if position is None:
-            position = self._older.get(offset)
-        if position is None:
-            found = self.active.find(offset)
-            position = self.active.size if found is None else found[0]
-        return position
-
-    def _read_by_index(
-        self, offset: int, max_bytes: int, up_to: int, at_least_one: bool
-    ) -> FileSlice | None:
-        """Further back than the recent batches, or in the middle of one."""
-        found = self.segments.find(offset)
-        if found is None:
-            return None
-        number, position, size = found
-        segment = self.segments.items[number]
-        end = segment.size
-        if up_to < self.segments.end_of(number, self.end_offset):
-            limit = segment.find(up_to)
-            end = end if limit is None else limit[0]
-        length = end - position
-        if length > max_bytes:
-            length = max_bytes if size <= max_bytes else size if at_least_one else 0
-        return FileSlice(segment.open_file(), position, length) if length > 0 else None
-
     def aborted_transactions(
         self, offset: int, records: FileSlice, up_to: int
     ) -> list[tuple[int, int]]:
         """Producer id and first offset of each aborted transaction that `records` may hold parts
         of; `records` is what `read` gave for `offset`."""
-        segments = self.segments
-        first = number = segments.number_at(offset)
-        while segments.items[number].file is not records.file and number + 1 < len(segments):
-            number += 1  # compaction left nothing between `offset` and the end of a segment
-        holder = segments.items[number]
-        holder.load_indexes()
-        end = holder.index.offset_from(records.position + records.length)
-        if end is None:
-            end = segments.end_of(number, self.end_offset)
-        found: list[Aborted] = []
-        for segment in segments.items[first:]:
-            if segment.transaction_index.collect(offset, min(end, up_to), found):
-                break
-        return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+        return self.segments.aborted_transactions(offset, records, up_to, self.end_offset)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record not older than that; None: all are."""
@@ -456,3 +292,203 @@ class PartitionLog(SegmentedLog):
     def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and where it ended; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # --- roll
+
+    def roll(self, *, wall_ms: int) -> None:
+        """Begin a new segment at the end of the log; nothing happens if the last one is empty."""
+        if not self.active.size:
+            return
+        self.write_pending()
+        try:
+            self.active.seal()
+            if self.producers.take_snapshot(self.end_offset):
+                self._unflushed.small_files.append(self.producers.path(self.end_offset))
+            segment = Segment.create(
+                self._open_files, self.folder, self.end_offset, self.settings, wall_ms=wall_ms
+            )
+        except OSError as problem:
+            raise self.refused(problem) from problem
+        self.segments.add(segment)
+        self.active = segment
+        self._unflushed.names_are_new()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes()
+
+    # --- less log
+
+    def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
+        """Cut every batch that reaches `to_offset`; answers the files to remove after a while."""
+        if to_offset >= self.end_offset:
+            self.epochs.truncate_from_end(self.end_offset)
+            return []
+        if to_offset <= self.segments.bases[0]:
+            return self.truncate_fully(to_offset, wall_ms=wall_ms)
+        self.write_pending()
+        removed = self._remove_segments(self.segments.number_at(to_offset - 1) + 1, None)
+        self.active = self.segments.items[-1]
+        self.active.truncate(to_offset, self.settings, wall_ms=wall_ms)
+        self.end_offset = self.active.next_offset()
+        self._after_truncation()
+        self.epochs.truncate_from_end(self.end_offset)
+        reload_producers(
+            self.segments.items,
+            self.producers,
+            self.settings,
+            start_offset=self.start_offset,
+            up_to=self.end_offset,
+            wall_ms=wall_ms,
+        )
+        return removed
+
+    def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
+        """Throw everything away and begin again at `offset`; answers the files to remove."""
+        self.active.pending = []
+        removed = self._remove_segments(0, None)
+        self.producers.start_anew()
+        self.epochs.clear()
+        self.active = Segment.create(
+            self._open_files, self.folder, offset, self.settings, wall_ms=wall_ms
+        )
+        self.segments.add(self.active)
+        self.start_offset = self.end_offset = offset
+        self._unflushed.names_are_new()
+        self._after_truncation()
+        return removed
+
+    def _after_truncation(self) -> None:
+        self._unflushed.generation += 1
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+
+    def _remove_segments(self, first: int, last: int | None) -> list[str]:
+        """Take segments out of the log; answers the renamed files."""
+        removed = []
+        for segment in self.segments.take_out(first, last):
+            removed += segment.mark_deleted()
+            removed += self.producers.mark_snapshot_deleted(segment.base_offset)
+        return removed
+
+    def delete_records_before(self, offset: int) -> None:
+        """The log begins at `offset` now; `apply_retention` removes the segments before it."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {self.end_offset}, before {offset}"
+            )
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.recovery_point = max(self.recovery_point, offset)
+            self.epochs.truncate_from_start(offset)
+
+    def apply_retention(self, wall_ms: int, *, high_watermark: int | None = None) -> list[str]:
+        """Remove the segments that are too old or too many; answers the renamed files, which are to
+        be removed after `file.delete.delay.ms`. Nothing at or after the high watermark goes."""
+        count = retention.removable_segments(
+            self.segments.items,
+            self.settings,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            high_watermark=self.end_offset if high_watermark is None else high_watermark,
+            wall_ms=wall_ms,
+        )
+        if count == len(self.segments):
+            try:
+                self.roll(wall_ms=wall_ms)
+            except KafkaError:
+                count -= 1  # a full disk has no room for a new segment; the others make some
+        if count == 0:
+            return []
+        self.delete_records_before(self.segments.bases[count])
+        return self._remove_segments(0, count)
+
+    def swap_in(self, old: list[Segment], *, wall_ms: int) -> list[str] | None:
+        """Put the `.cleaned` segment that was made of these in their place; answers the files to
+        remove after a while. None, and nothing is changed, if the log has them no more."""
+        assert self.active not in old, "the active segment is never compacted"
+        if self._closed:
+            return None  # the folder has moved
+        try:
+            removed = swap_in(
+                self._open_files, self.folder, self.segments, old, self.settings, wall_ms=wall_ms
+            )
+        except OSError as problem:
+            self.reload_after(problem)
+        if removed is not None:
+            for replaced in old[1:]:
+                removed += self.producers.mark_snapshot_deleted(replaced.base_offset)
+            self._unflushed.names_are_new()
+        return removed
+
+    # --- flush and close
+
+    def flush_soon(self) -> None:
+        """`flush.messages` is reached."""
+        self._unflushed.active_too = True
+        self._unflushed.ask()
+
+    def flush_along(self, path: str) -> None:
+        """A small file beside the log that the next flush takes along (partition.metadata)."""
+        self._unflushed.small_files.append(path)
+
+    def flush_target(self, *, everything: bool = False) -> Flush | None:
+        """What to flush now, on another thread; None if there is nothing.
+
+        Closed segments always; the active one if `everything` is asked for or `flush.messages` is
+        reached. Hand the Flush back to `flushed` when it has run.
+        """
+        if self._closed:
+            return None  # deleted while it stood on the list
+        self.write_pending()
+        unflushed = self._unflushed
+        active_too = everything or unflushed.active_too
+        offset = self.end_offset if active_too else self.active.base_offset
+        files = self._files_to_flush(active_too)
+        unflushed.asked = unflushed.active_too = False  # a file that cannot be opened: ask again
+        folders = unflushed.take_folders(self.folder)
+        if not files and not folders and offset <= self.recovery_point:
+            return None
+        return Flush(files, folders, offset, unflushed.generation)
+
+    def _files_to_flush(self, active_too: bool) -> list[Flushable]:
+        files = self.segments.unflushed_files(
+            self.recovery_point, self.end_offset, active_too=active_too
+        )
+        if self.epochs.wants_flush:
+            self.epochs.wants_flush = False
+            self.flush_along(self.epochs.path)
+        return files + self._unflushed.take_small_files(self._open_files.disk)
+
+    def flushed(self, flush: Flush) -> bool:
+        """`flush` has run: everything before its offset survives a power cut. False: the log was
+        cut back meanwhile, so the flush proves nothing and is to be asked for again."""
+        if flush.generation != self._unflushed.generation:
+            return False
+        self.recovery_point = max(self.recovery_point, flush.offset)
+        return True
+
+    def close(self) -> Flush:
+        """The end of a clean shutdown; run the Flush before saying that it was clean.
+
+        The indexes are not flushed: what a power cut takes of them is noticed and made anew.
+        OSError: what is in memory is not what the disk has, and still cannot be found there.
+        """
+        if self._must_reload:
+            self.reload()
+        self.write_pending()
+        self.active.seal()
+        folders = self._unflushed.take_folders(self.folder)
+        if self.producers.take_snapshot(self.end_offset) and self.producers.producers:
+            self.flush_along(self.producers.path(self.end_offset))
+            folders = folders or [self.folder]
+        files = self._files_to_flush(active_too=True)
+        self.let_go()
+        return Flush(files, folders, self.end_offset, self._unflushed.generation)
+
+    def let_go(self) -> None:
+        """Close the files as they are: the folder goes away or another process takes over."""
+        self._closed = True
+        self.active.pending = []
+        for segment in self.segments.items:
+            segment.let_go()

@@ -1,7 +1,7 @@
 """One segment of a log: a `.log` file of batches and the indexes that belong to it.
 
-The segment keeps the numbers that the log's append looks at in public slots; the log itself moves
-them, since a call per batch is what an append can spare. A closed segment opens its files when they
+The segment keeps the numbers that the log's append looks at in public slots; `add_batch` moves them
+for each batch. A closed segment opens its files when they
 are asked for and reads its indexes then, so that a start does not touch what nobody reads.
 Batches in `pending` are appended but not yet in the file; `size` counts them.
 """
@@ -27,6 +27,10 @@ NEVER = 1 << 62
 # A segment whose first batch has no timestamp rolls by the clock: the log must look closer.
 BY_CLOCK = -NEVER
 
+# Tail readers ask for the offset after a batch they just got: the last this many batches (up to
+# twice as many) are found without a look into the index or the file. 16 KB for a busy partition.
+RECENT_BATCHES = 64
+
 DELETED = ".deleted"
 # What indexes are called while they are made anew; a start removes what is left of them.
 BESIDE = ".rebuilt.tmp"
@@ -48,7 +52,9 @@ class Segment:
         "transaction_index",
         "max_timestamp",
         "offset_of_max_timestamp",
-        "bytes_since_index",
+        "last_entry_at",
+        "recent",
+        "less_recent",
         "index_is_full",
         "created_ms",
         "jitter_ms",
@@ -71,7 +77,12 @@ class Segment:
         self.transaction_index = TransactionIndex(open_files, name + ".txnindex")
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
-        self.bytes_since_index = 0
+        # Position of the batch that the last index entry points to; where appends went on after a
+        # start or a truncation, until there is a new entry.
+        self.last_entry_at = 0
+        # Base offset of a batch -> its position: what `add_batch` was told last.
+        self.recent: dict[int, int] = {}
+        self.less_recent: dict[int, int] = {}
         self.index_is_full = False
         self.created_ms = wall_ms
         self.jitter_ms = jitter_ms
@@ -119,7 +130,7 @@ class Segment:
         `suffix`: what its files have to their names yet."""
         jitter_ms = jitter(folder, base_offset, settings)
         segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
-        segment.size = open_files.disk.size(segment.path + suffix)
+        segment.size = segment.last_entry_at = open_files.disk.size(segment.path + suffix)
         return segment
 
     # --- files
@@ -221,24 +232,59 @@ class Segment:
 
     def rebuild_indexes(self, settings: LogSettings) -> None:
         """Make the indexes anew from the batches in the log, which are believed."""
-        self.create_indexes(settings)
-        self.max_timestamp = NO_TIMESTAMP
-        self.offset_of_max_timestamp = self.base_offset
-        self.bytes_since_index = 0
-        for batch in self.headers():
-            if batch.max_timestamp > self.max_timestamp:
-                self.max_timestamp = batch.max_timestamp
-                self.offset_of_max_timestamp = batch.last_offset
-            if self.bytes_since_index > settings.index_interval_bytes:
-                self.add_index_entries(batch.last_offset, batch.position)
-            self.bytes_since_index += batch.size
+        end = self.size
+        self.begin_anew(settings)
+        for batch in walk_headers(self.open_file(), 0, end):
+            self.add_batch(
+                batch.base_offset,
+                batch.last_offset,
+                batch.max_timestamp,
+                batch.size,
+                settings.index_interval_bytes,
+            )
+        self.size = end
+        self.forget_recent()
 
-    def add_index_entries(self, last_offset: int, position: int) -> None:
-        """Point both indexes at the batch that was appended at `position`."""
+    def begin_anew(self, settings: LogSettings) -> None:
+        """Empty indexes for a file that is about to be read from its start, by `add_batch`."""
+        self.create_indexes(settings)
+        self.size = self.last_entry_at = 0
+        self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        self.forget_recent()
+
+    def add_batch(
+        self, base_offset: int, last_offset: int, timestamp: int, size: int, index_interval: int
+    ) -> None:
+        """Count a batch that stands at the end of this segment or is about to be written there.
+
+        Every batch of every log passes here once when it is appended, and again when its segment is
+        recovered: this alone moves `size`, the timestamps, the indexes and the recent positions.
+        """
+        position = self.size
+        if not position:
+            self.remember_first_batch(timestamp)
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.offset_of_max_timestamp = last_offset
+        if position - self.last_entry_at > index_interval:
+            self._add_index_entries(last_offset, position)
+        self.size = position + size
+        self.recent[base_offset] = position
+        if len(self.recent) > RECENT_BATCHES:
+            self.less_recent, self.recent = self.recent, {}
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        """Point both indexes at the batch at `position`. A log rolls before an index is full; a
+        segment that is recovered may have more than its indexes can hold by today's settings."""
+        if self.index_is_full:
+            return
         self.index.add(last_offset, position)
         self.time_index.add(self.max_timestamp, self.offset_of_max_timestamp)
-        self.bytes_since_index = 0
+        self.last_entry_at = position
         self.note_fullness()
+
+    def forget_recent(self) -> None:
+        self.recent, self.less_recent = {}, {}
 
     def note_fullness(self) -> None:
         self.index_is_full = self.index.is_full() or self.time_index.is_full()
@@ -259,6 +305,7 @@ class Segment:
         self.index.trim()
         self.time_index.trim()
         self.note_fullness()
+        self.forget_recent()
 
     # --- age
 
@@ -303,6 +350,16 @@ class Segment:
         self.load_indexes()
         return find_batch(self.open_file(), offset, self.index.position_for(offset), self.size)
 
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset` begins; the end if none does."""
+        position = self.recent.get(offset)
+        if position is None:
+            position = self.less_recent.get(offset)
+        if position is None:
+            found = self.find(offset)
+            position = self.size if found is None else found[0]
+        return position
+
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         return walk_headers(self.open_file(), position, self.size)
 
@@ -324,8 +381,9 @@ class Segment:
         self.index.truncate(to_offset)
         self.time_index.truncate(to_offset)
         self.note_fullness()
+        self.forget_recent()
         entries = self.index.entries
-        self.bytes_since_index = size - (self.index.entry(entries - 1)[1] if entries else 0)
+        self.last_entry_at = self.index.entry(entries - 1)[1] if entries else 0
         if self.offset_of_max_timestamp >= to_offset:
             self.find_max_timestamp()
 
@@ -339,7 +397,8 @@ class Segment:
         self.time_index.truncate(to_offset)
         self.transaction_index.truncate(to_offset)
         self.grow_indexes(settings)
-        self.bytes_since_index = 0
+        self.last_entry_at = self.size
+        self.forget_recent()
         self.find_max_timestamp()
         if not self.size:
             self.ages_from, self.created_ms = NEVER, wall_ms

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from headrace.environment import FileSlice
+from headrace.storage.flush import Flushable
 from headrace.storage.segment import Segment
+from headrace.storage.transaction_index import Aborted
 
 
 class SegmentList:
@@ -30,6 +33,55 @@ class SegmentList:
             if found is not None:
                 return number, *found
         return None
+
+    def read(
+        self, offset: int, max_bytes: int, up_to: int, log_end_offset: int, *, at_least_one: bool
+    ) -> FileSlice | None:
+        """What `PartitionLog.read` answers, found by the indexes."""
+        found = self.find(offset)
+        if found is None:
+            return None
+        number, position, size = found
+        segment = self.items[number]
+        end = segment.size
+        if up_to < self.end_of(number, log_end_offset):
+            limit = segment.find(up_to)
+            end = end if limit is None else limit[0]
+        length = end - position
+        if length > max_bytes:
+            length = max_bytes if size <= max_bytes else size if at_least_one else 0
+        return FileSlice(segment.open_file(), position, length) if length > 0 else None
+
+    def aborted_transactions(
+        self, offset: int, records: FileSlice, up_to: int, log_end_offset: int
+    ) -> list[tuple[int, int]]:
+        """Producer id and first offset of each aborted transaction that `records`, which were read
+        from `offset` on, may hold parts of."""
+        first = number = self.number_at(offset)
+        while self.items[number].file is not records.file and number + 1 < len(self.items):
+            number += 1  # compaction left nothing between `offset` and the end of a segment
+        holder = self.items[number]
+        holder.load_indexes()
+        end = holder.index.offset_from(records.position + records.length)
+        if end is None:
+            end = self.end_of(number, log_end_offset)
+        found: list[Aborted] = []
+        for segment in self.items[first:]:
+            if segment.transaction_index.collect(offset, min(end, up_to), found):
+                break
+        return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+
+    def unflushed_files(
+        self, recovery_point: int, end_offset: int, *, active_too: bool
+    ) -> list[Flushable]:
+        """Of the closed segments that reach behind the recovery point, and of the last one."""
+        files: list[Flushable] = []
+        for segment in self.items[self.number_at(recovery_point) :]:
+            if segment is not self.items[-1]:
+                files += segment.all_files()
+            elif active_too and end_offset > recovery_point:
+                files += [segment.open_file(), *segment.transaction_index.open_if_there()]
+        return files
 
     def end_of(self, number: int, log_end_offset: int) -> int:
         """The offset at which the next segment begins, or the log ends."""

@@ -22,7 +22,6 @@ from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     header_at,
@@ -48,10 +47,8 @@ def recover_segment(
     segment: Segment, settings: LogSettings, epochs: LeaderEpochs, producers: ProducerState
 ) -> int:
     """Cut the segment before its first bad batch, make its indexes anew; answers where it ends."""
-    segment.create_indexes(settings)
+    segment.begin_anew(settings)
     segment.transaction_index.begin_anew()
-    segment.max_timestamp, segment.offset_of_max_timestamp = NO_TIMESTAMP, segment.base_offset
-    segment.bytes_since_index = 0
     file = segment.open_file()
     end = file.size
     position, next_offset = 0, segment.base_offset
@@ -77,12 +74,7 @@ def recover_segment(
                 break
         elif crc_of_large(file, position + ATTRIBUTES_AT, position + size) != crc:
             break
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.offset_of_max_timestamp = last_offset
-        if segment.bytes_since_index > settings.index_interval_bytes and not segment.index_is_full:
-            segment.add_index_entries(last_offset, position)
-        segment.bytes_since_index += size
+        segment.add_batch(base, last_offset, max_timestamp, size, settings.index_interval_bytes)
         if epoch > epochs.latest:
             epochs.assign(epoch, base)
         if producer_id >= 0:
@@ -94,7 +86,6 @@ def recover_segment(
         refuse_old_format(segment, file.read(SCAN_CHUNK, position))
         file.resize(position)
     segment.transaction_index.cut_to_entries()
-    segment.size = position
     return next_offset
 
 

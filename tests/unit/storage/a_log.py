@@ -49,7 +49,9 @@ class ALog:
         return self.open(clean=True)
 
     def append(self, data: bytes, epoch: int = 0, wall_ms: int = NOW) -> tuple[int, int]:
-        return self.log.append(memoryview(bytearray(data)), leader_epoch=epoch, wall_ms=wall_ms)
+        return self.log.writer.append(
+            memoryview(bytearray(data)), leader_epoch=epoch, wall_ms=wall_ms
+        )
 
     def append_values(self, *values: bytes, timestamp: int = NOW, epoch: int = 0) -> int:
         return self.append(batch(*values, timestamp=timestamp), epoch=epoch)[0]
@@ -127,7 +129,7 @@ class Writer:
         if bumps_epoch:
             self.epoch += 1
             self.sequence = 0
-        return self.log.log.append_marker(
+        return self.log.log.writer.append_marker(
             commit=commit,
             producer_id=self.id,
             producer_epoch=self.epoch,

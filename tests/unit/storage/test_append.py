@@ -184,7 +184,7 @@ def test_batches_as_they_are_go_on_where_the_log_ends(tmp_path):
     log = ALog(tmp_path)
     two = batch(b"a", b"b", base_offset=0, leader_epoch=1)
     two += batch(b"c", base_offset=5, leader_epoch=2)  # compaction left a gap
-    assert log.log.append_as_is(memoryview(two), wall_ms=NOW) == 6
+    assert log.log.writer.append_as_is(memoryview(two), wall_ms=NOW) == 6
     assert log.log.epochs.entries == [(1, 0), (2, 5)]
     assert log.values() == [(0, b"a"), (1, b"b"), (5, b"c")]
     log.end_turn()
@@ -196,7 +196,7 @@ def test_batches_as_they_are_come_all_or_not_at_all(tmp_path):
     good = batch(b"a", base_offset=0)
     for bad in (batch(b"b", base_offset=0), batch(b"b", base_offset=1)[:-1] + b"!", good[:50]):
         with pytest.raises(KafkaError):
-            log.log.append_as_is(memoryview(good + bad), wall_ms=NOW)
+            log.log.writer.append_as_is(memoryview(good + bad), wall_ms=NOW)
         assert log.log.end_offset == 0
     log.end_turn()
     assert log.file(0, "log") == b""
@@ -205,7 +205,7 @@ def test_batches_as_they_are_come_all_or_not_at_all(tmp_path):
 def test_batches_as_they_are_roll_in_between(tmp_path):
     log = ALog(tmp_path, segment_bytes=3000)
     many = b"".join(batch(b"x" * 900, base_offset=n, leader_epoch=0) for n in range(10))
-    log.log.append_as_is(memoryview(many), wall_ms=NOW)
+    log.log.writer.append_as_is(memoryview(many), wall_ms=NOW)
     assert log.log.segments.bases == [0, 3, 6, 9]
     assert [offset for offset, _ in log.values()] == list(range(10))
     assert log.kill().end_offset == 10
@@ -232,7 +232,7 @@ def test_batches_of_all_sizes_stand_in_the_file_in_their_order(tmp_path):
     for number, size in enumerate(sizes):
         data = batch(bytes([number]) * size)
         buffer[: len(data)] = data
-        log.log.append(buffer[: len(data)], leader_epoch=0, wall_ms=NOW)
+        log.log.writer.append(buffer[: len(data)], leader_epoch=0, wall_ms=NOW)
         if number % 2:  # now and then several lie in the buffer at once
             for borrower in log.unwritten.borrowing:
                 borrower.write_pending()
@@ -325,11 +325,11 @@ def test_after_a_refusal_each_batch_is_in_its_file_before_it_counts(tmp_path):
         assert refused(log, batch(b"x" * size)) == ErrorCode.KAFKA_STORAGE_ERROR
     as_is = batch(b"b", base_offset=1, leader_epoch=0)
     with pytest.raises(KafkaError) as refusal:
-        log.log.append_as_is(memoryview(as_is), wall_ms=NOW)
+        log.log.writer.append_as_is(memoryview(as_is), wall_ms=NOW)
     assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log.end_offset == 1 and not log.unwritten and not log.log.lost_pending
     disk.is_full = False
-    assert log.log.append_as_is(memoryview(as_is), wall_ms=NOW) == 2
+    assert log.log.writer.append_as_is(memoryview(as_is), wall_ms=NOW) == 2
     assert log.append_values(b"c") == 2
     assert not log.unwritten and len(log.file(0, "log")) == log.log.active.size
     log.unwritten.gather_again()
@@ -351,7 +351,7 @@ def test_what_a_coordinator_could_not_write_is_forgotten_without_a_look_at_the_f
     for size in (10, 5_000):
         data = memoryview(batch(b"x" * size, base_offset=1, leader_epoch=0))
         with pytest.raises(KafkaError):
-            log.log.append_as_is(data, wall_ms=NOW)
+            log.log.writer.append_as_is(data, wall_ms=NOW)
         assert log.log.end_offset == 1 and log.log.active.size == len(log.file(0, "log"))
 
 

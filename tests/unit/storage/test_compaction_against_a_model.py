@@ -102,7 +102,7 @@ class Story:
     def end(self, commit, producer):
         if producer in self.open:
             self.open.discard(producer)
-            self.log.log.append_marker(
+            self.log.log.writer.append_marker(
                 commit=commit,
                 producer_id=producer,
                 producer_epoch=0,

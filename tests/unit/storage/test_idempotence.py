@@ -220,7 +220,7 @@ def test_open_transactions_are_followed_and_survive(log):
         base_offset=2,
         leader_epoch=0,
     )
-    log.log.append_as_is(memoryview(marker), wall_ms=NOW)
+    log.log.writer.append_as_is(memoryview(marker), wall_ms=NOW)
     assert log.log.producers.first_undecided_offset() is None
     assert log.log.producers.producers[9].coordinator_epoch == 4
     log.kill()

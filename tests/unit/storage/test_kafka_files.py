@@ -151,9 +151,13 @@ def test_a_segment_rolls_when_offsets_no_longer_fit_an_index_entry(tmp_path):
     log = ALog(tmp_path)
     log.append_values(b"a")
     far = 0x7FFF_FFFF
-    log.log.append_as_is(memoryview(batch(b"b", base_offset=far, leader_epoch=0)), wall_ms=NOW)
+    log.log.writer.append_as_is(
+        memoryview(batch(b"b", base_offset=far, leader_epoch=0)), wall_ms=NOW
+    )
     assert log.log.segments.bases == [0]
-    log.log.append_as_is(memoryview(batch(b"c", base_offset=far + 1, leader_epoch=0)), wall_ms=NOW)
+    log.log.writer.append_as_is(
+        memoryview(batch(b"c", base_offset=far + 1, leader_epoch=0)), wall_ms=NOW
+    )
     assert log.log.segments.bases == [0, far + 1]
     assert log.values() == [(0, b"a"), (far, b"b"), (far + 1, b"c")]
 
@@ -162,7 +166,9 @@ def test_a_client_s_append_too_far_from_the_base_rolls(tmp_path):
     log = ALog(tmp_path)
     log.append_values(b"a")
     far = 0x7FFF_FFFF
-    log.log.append_as_is(memoryview(batch(b"b", base_offset=far, leader_epoch=0)), wall_ms=NOW)
+    log.log.writer.append_as_is(
+        memoryview(batch(b"b", base_offset=far, leader_epoch=0)), wall_ms=NOW
+    )
     assert log.append_values(b"c") == far + 1
     assert log.log.segments.bases == [0, far + 1]
 

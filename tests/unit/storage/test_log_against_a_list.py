@@ -64,7 +64,7 @@ class LogAgainstList(RuleBasedStateMachine):
             data += batch(*values, base_offset=base, leader_epoch=self.epoch)
             appended.append((base, values))
             base += count
-        assert self.log.log.append_as_is(memoryview(data), wall_ms=NOW) == base
+        assert self.log.log.writer.append_as_is(memoryview(data), wall_ms=NOW) == base
         for first, values in appended:
             self._appended(first, values, NOW)
 

@@ -36,7 +36,7 @@ class Folder:
     def append(self, topic, count, index=0):
         for _ in range(count):
             data = memoryview(bytearray(batch(b"x" * 300)))
-            self.folder.logs[topic, index].append(data, leader_epoch=0, wall_ms=NOW)
+            self.folder.logs[topic, index].writer.append(data, leader_epoch=0, wall_ms=NOW)
         self.end_turn()
 
     def end_turn(self):

@@ -32,7 +32,11 @@ def known(log):
     return {
         "ends": (log.log.end_offset, active.size, list(log.log.segments.bases)),
         "youngest": (active.max_timestamp, active.offset_of_max_timestamp, active.ages_from),
-        "index": (active.index.all_entries(), active.index.last_offset, active.bytes_since_index),
+        "index": (
+            active.index.all_entries(),
+            active.index.last_offset,
+            active.size - active.last_entry_at,
+        ),
         "times": [log.log.offset_for_time(NOW + 7 * number) for number in range(-1, 20)],
         "aborted": list(active.transaction_index.entries()),
         "epochs": list(log.log.epochs.entries),
@@ -72,7 +76,7 @@ class Sender:
         return offset
 
     def end(self, timestamp, *, commit):
-        self.log.log.append_marker(
+        self.log.log.writer.append_marker(
             commit=commit,
             producer_id=self.id,
             producer_epoch=self.epoch,

@@ -220,7 +220,7 @@ def test_a_marker_that_must_raise_the_epoch_may_come_twice_but_not_end_its_own_e
     writer = Writer(log, 1, epoch=3)
     writer.send()
     with pytest.raises(KafkaError) as refusal:
-        log.log.append_marker(
+        log.log.writer.append_marker(
             commit=True,
             producer_id=1,
             producer_epoch=3,
