@@ -151,7 +151,11 @@ class Walk:
 
     def _run_program(self, block: Block) -> None:
         code = compile(self._as_here(block.body), block.place, "exec")
+        before = set(self._names)
         exec(code, self._names)
+        for name in sorted(set(self._names) - before):
+            if name.startswith("test_"):
+                self._names[name]()
 
     def _run_script(self, block: Block, script: str, *, must_fail: bool) -> str:
         # The reader's terminal remembers `export` and `cd` from one block to the next.
