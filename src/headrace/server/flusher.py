@@ -3,6 +3,9 @@
 fdatasync takes 2 to 40 ms with 1 to 100 MB dirty, so it never runs on the loop. Work is done in
 order; what is done comes back to the loop through `finished`, after a byte on the wake-up socket.
 Everything handed over waits in one queue; the owners bound it (one flush per log at a time).
+An OSError is for whoever handed the work over. Any other exception is a bug: nobody may go on who
+counts on work that was not done, so it is kept in `failure`, nothing more is done, and the server
+ends the node.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class Flusher:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
         self._finished: deque[tuple[Done, OSError | None]] = deque()
+        self.failure: Exception | None = None  # a bug; set once, by the thread
         self.wake_up, self._bell = socket.socketpair()
         self.wake_up.setblocking(False)
         self._bell.setblocking(False)
@@ -58,11 +62,17 @@ class Flusher:
 
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
-            work, done = item
-            error: OSError | None = None
-            try:
-                work()
-            except OSError as failure:
-                error = failure
-            self._finished.append((done, error))
+            if self.failure is None:
+                self._do(*item)
             self.ring()
+
+    def _do(self, work: Work, done: Done) -> None:
+        error: OSError | None = None
+        try:
+            work()
+        except OSError as refusal:
+            error = refusal
+        except Exception as bug:  # noqa: BLE001 - a thread that dies silently would hang the node
+            self.failure = bug
+            return
+        self._finished.append((done, error))

@@ -6,6 +6,8 @@ is asked for: Python's HTTP server takes as long to load as the rest of this pac
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +15,19 @@ from typing import Any
 
 from headrace.server.metrics import Family, render
 
+log = logging.getLogger(__name__)
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SLOWEST_SCRAPER_SECONDS = 10
+
+
+class Threads(ThreadingHTTPServer):
+    """A thread for each scraper. One that breaks off is nobody's trouble and not worth a line."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        problem = sys.exception()
+        if not isinstance(problem, OSError):
+            log.error("a scrape by %s failed", client_address[0], exc_info=problem)
 
 
 class MetricsEndpoint:
@@ -38,7 +51,7 @@ class MetricsEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 """A scrape is not worth a line."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server = Threads((host, port), Handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(

@@ -22,6 +22,10 @@ from headrace.environment import Buffer
 # macOS has no fdatasync; fsync does more than is asked for.
 _flush_data = getattr(os, "fdatasync", os.fsync)
 
+# Records are their owner's, and the hashes of passwords lie in the metadata log.
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
 # Several pieces that are larger in all go to the file without being joined; at most 1,024 at once.
 JOIN_BELOW = 16 * 1024
 MOST_PIECES = 1024
@@ -117,7 +121,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, FILE_MODE))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -135,7 +139,7 @@ class RealDisk:
             return []
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=FOLDER_MODE, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -154,7 +158,7 @@ class RealDisk:
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_private) as file:
             file.writelines(pieces)
             if flush:
                 file.flush()
@@ -169,6 +173,11 @@ class RealDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _private(path: str, flags: int) -> int:
+    """For `open`: a new file is its owner's alone."""
+    return os.open(path, flags, FILE_MODE)
 
 
 class FolderInUse(Exception):
@@ -192,7 +201,7 @@ class FolderLock:
         self._held = os.path.realpath(path)
         if self._held in self.held_here:
             raise FolderInUse(f"{folder} is in use by this process")
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as taken:

@@ -8,6 +8,7 @@ thread.
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -35,11 +36,19 @@ from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import Flusher
+from headrace.server.folder_rights import close_to_others
 from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
 from headrace.server.metrics import Family, cleaner_families, limit_families, request_families
 from headrace.server.poller import Poller, best_poller
-from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk, raise_open_files_limit
+from headrace.server.real_disk import (
+    FOLDER_MODE,
+    FolderInUse,
+    FolderLock,
+    RealDisk,
+    raise_open_files_limit,
+)
+from headrace.server.room_for_start import MEBIBYTE, room_for_start
 from headrace.server.settings import CannotStart, Settings
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ GC_THRESHOLDS = (50_000, 20, 50)
 
 
 class DiskFailed(Exception):
-    """A flush failed while the node was running; the sentence says where."""
+    """Work on the disk failed while the node was running; the sentence says how."""
 
 
 class Server:
@@ -127,7 +136,7 @@ class Server:
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None
         except (OSError, KafkaError) as refusal:
-            raise CannotStart(f"The disk under {settings.log_dir} refuses: {refusal}") from refusal
+            raise CannotStart(refused_start(settings.log_dir, refusal)) from refusal
 
     def _node_settings(self) -> NodeSettings:
         settings = self.settings
@@ -190,6 +199,9 @@ class Server:
         """Join the cluster and let clients in; a process of our own is tuned for it."""
         while not self.node.ready:
             self.loop.turn(1_000)
+            if self._has_failed():
+                self._give_up()
+                raise self._failure()
         for period_ms, do in self.node.timers():
             self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
         if self.settings.metrics is not None:
@@ -235,14 +247,29 @@ class Server:
     def serve(self) -> None:
         """Until `stop`; raises DiskFailed if the node had to give up."""
         self.loop.run()
-        if self.node.failure is None:
-            self._close()
-        else:
+        if self._has_failed():
             self._give_up()
-            raise DiskFailed(
-                f"The disk under {self.settings.log_dir} failed ({self.node.failure.strerror}); "
-                "what was not flushed may be lost: look at it, then start again."
+        else:
+            self._close()
+        if self._has_failed():
+            raise self._failure()
+
+    def _has_failed(self) -> bool:
+        return self.node.failure is not None or self.flusher.failure is not None
+
+    def _failure(self) -> DiskFailed:
+        folder, bug, refusal = self.settings.log_dir, self.flusher.failure, self.node.failure
+        if bug is not None:
+            log.critical("the thread that works on the disk met a bug", exc_info=bug)
+            return DiskFailed(
+                f"Work on the files under {folder} ended with {type(bug).__name__}: {bug}. That is "
+                "a bug: please report it with the log. Start again: what was not flushed is read."
             )
+        assert refusal is not None, "asked only after a failure"
+        return DiskFailed(
+            f"The disk under {folder} failed ({refusal.strerror}); what was not flushed may be "
+            "lost: look at it, then start again."
+        )
 
     def stop(self) -> None:
         """From any thread or a signal handler: `serve` returns soon."""
@@ -251,7 +278,7 @@ class Server:
 
     def _bell_rang(self) -> None:
         self.flusher.finish()
-        if self._stop_asked or self.node.failure is not None:
+        if self._stop_asked or self._has_failed():
             self.loop.stopping = True
 
     def _end_turn(self) -> bool:
@@ -276,7 +303,7 @@ class Server:
         self.loop.finish_turn()
         ended = select.poll()  # `select` knows no descriptor above 1,023
         ended.register(self.flusher.wake_up, select.POLLIN)
-        while not self.node.stopped and self.node.failure is None:
+        while not self.node.stopped and not self._has_failed():
             ended.poll(1_000)
             self.flusher.finish()
             self.node.durability.every_second()
@@ -358,16 +385,30 @@ def space_of(folder: str) -> tuple[int, int]:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
+def refused_start(folder: str, refusal: OSError | KafkaError) -> str:
+    """What to tell who started a node on a disk that did not take what a start writes."""
+    free, needed = space_of(folder)[1], room_for_start(folder)
+    cause = refusal if isinstance(refusal, OSError) else refusal.__cause__
+    if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk under {folder} refuses: {refusal}"
+    return (
+        f"The disk under {folder} is full: {free / MEBIBYTE:,.1f} MiB are free, and this start "
+        f"needs about {needed / MEBIBYTE:,.1f} MiB. Make room (or raise a quota) and start again."
+    )
+
+
 def lock_folder(folder: str) -> FolderLock:
     try:
-        os.makedirs(folder, exist_ok=True)
-        return FolderLock(folder)
+        os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
+        lock = FolderLock(folder)
     except FolderInUse:
         raise CannotStart(
             f"Another process uses {folder}; stop it, or name another folder with --data."
         ) from None
     except OSError as problem:
         raise CannotStart(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
+    close_to_others(folder)
+    return lock
 
 
 def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:

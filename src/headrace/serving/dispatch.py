@@ -224,8 +224,15 @@ class Dispatch:
             self._throttle(session, wait_ms)
 
     def _blame(self, session: Session, route: Route, bug: Exception) -> Refused:
+        # What a disk refuses to read is no bug of ours: where it stands in the code says nothing.
+        of_disk = isinstance(bug, OSError)
         log.error(
-            "%s v%d from %s failed", route.name, route.version, session.client_host, exc_info=bug
+            "%s v%d from %s failed%s",
+            route.name,
+            route.version,
+            session.client_host,
+            f": {bug}" if of_disk else "",
+            exc_info=None if of_disk else bug,
         )
         return Refused(f"a {route.name} v{route.version} that failed here")
 

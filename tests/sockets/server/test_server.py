@@ -2,6 +2,8 @@
 
 import os
 import socket
+import stat
+import struct
 import threading
 import urllib.request
 
@@ -201,6 +203,46 @@ def test_a_start_on_a_full_disk_is_refused_in_one_sentence(tmp_path, monkeypatch
     Running(tmp_path).__exit__()
     with monkeypatch.context() as full:
         full.setattr(RealFile, "append", no_space)
-        with pytest.raises(CannotStart, match="No space left on device"):
+        with pytest.raises(CannotStart, match=r"is full: .* MiB are free, .* needs about 1.0 MiB"):
             Running(tmp_path)
     Running(tmp_path).__exit__()  # and the folder is free for the next start
+
+
+def test_a_scraper_that_breaks_off_leaves_no_traceback_and_the_next_one_is_served(tmp_path, capfd):
+    with Running(tmp_path, metrics="127.0.0.1:0") as running:
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", running.server.metrics.port)) as scraper:
+                # A reset as soon as the answer begins.
+                scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert scraped(running)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_bug_on_the_flushers_thread_ends_the_node_with_a_sentence(tmp_path, monkeypatch):
+    running = Running(tmp_path)
+
+    def stumble():
+        raise ZeroDivisionError("division by zero")
+
+    running.server.flusher.submit(stumble, lambda error: None)
+    running.thread.join(60)
+    assert not running.thread.is_alive()
+    assert "ended with ZeroDivisionError: division by zero. That is a bug" in str(running.failure)
+    Running(tmp_path).__exit__()
+
+
+def test_a_flush_that_fails_while_the_node_stops_does_not_hang_it(tmp_path, monkeypatch):
+    running = Running(tmp_path)
+    with monkeypatch.context() as failing:
+        failing.setattr(Flush, "run", no_space)
+        running.__exit__()
+    assert "No space left on device" in str(running.failure)
+
+
+def test_what_a_node_writes_is_its_owners_alone(tmp_path):
+    folder = tmp_path / "data"
+    with Running(folder, auto_create_topics_enable="true") as running:
+        produce(running)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]}
+    assert {path for path, mode in modes.items() if mode & 0o077} == set()

@@ -1,5 +1,7 @@
 """Records go in, records come out: acks, waiting, limits, durability, restarts."""
 
+import errno
+
 import pytest
 
 from headrace.protocol.errors import ErrorCode
@@ -8,6 +10,7 @@ from headrace.server.real_disk import RealFile
 from headrace.serving.api import Refused
 from tests.unit.broker.bench import (
     PARKED,
+    START_MS,
     Bench,
     build,
     fetch_request,
@@ -308,3 +311,29 @@ def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(
     assert values_in(bench.fetch("orders").records) == [b"before"]
     assert bench.produce("orders", "after").base_offset == 1
     assert values_in(bench.fetch("orders").records) == [b"before", b"after"]
+
+
+def test_a_disk_that_cannot_be_read_is_told_by_a_search_in_that_partition_alone(
+    tmp_path, monkeypatch, caplog
+):
+    bench = Bench(tmp_path)
+    bench.create("orders", 2)
+    for partition in (0, 1):
+        bench.produce("orders", "a", "b", partition=partition)
+    bad = bench.node.broker.topics.leader("orders", 0).log
+
+    def offset_for_time(self, time):
+        if self is bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return original(self, time)
+
+    original = type(bad).offset_for_time
+    monkeypatch.setattr(type(bad), "offset_for_time", offset_for_time)
+    parts = [list_offsets.ListOffsetsPartition(index, -1, START_MS) for index in (0, 1)]
+    request = list_offsets.ListOffsetsRequest(
+        -1, 0, [list_offsets.ListOffsetsTopic("orders", parts)]
+    )
+    answers = bench.ask(list_offsets, request).topics[0].partitions
+    assert [answer.error_code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert answers[1].offset == 0
+    assert "Input/output error" in caplog.text and "Traceback" not in caplog.text

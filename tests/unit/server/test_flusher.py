@@ -38,3 +38,16 @@ def test_stopping_does_everything_first():
         flusher.submit(lambda number=number: done.append(number), lambda error: done.append(error))
     flusher.stop()
     assert done[:100] != [] and done.count(None) == 100
+
+
+def test_a_bug_is_kept_and_nothing_more_is_done():
+    flusher, done = Flusher(), []
+
+    def stumble():
+        raise KeyError("bug")
+
+    flusher.submit(stumble, done.append)
+    assert readable([flusher.wake_up], 60)
+    flusher.submit(lambda: done.append("after"), done.append)
+    flusher.stop()
+    assert isinstance(flusher.failure, KeyError) and done == []

@@ -9,6 +9,7 @@ done: tiered storage.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 from headrace.broker.broker import Broker
@@ -25,6 +26,8 @@ from headrace.protocol.messages.list_offsets import (
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, refusal
+
+logger = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -92,6 +95,9 @@ def find(
         found = log.offset_of_max_timestamp() if latest else log.offset_for_time(time)
     except MalformedMessage as damage:  # a batch is its producer's affair, until it is looked into
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+    except OSError as problem:  # of this partition; the others of the request are answered
+        logger.error("%s: a search by time failed: %s", log.folder, problem)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
     if found is None or found[1] >= end:
         return NOTHING
     timestamp, offset, epoch = found
