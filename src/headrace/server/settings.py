@@ -1,9 +1,10 @@
 """What a node is started with: a properties file, `--set`, `--data`, `--listen` and the like.
 
 `load_settings` gives `Settings`, or raises `CannotStart` with one sentence that names the file and
-line. A setting for something that is not supported refuses to start and is never ignored; a name
-that nobody knows is warned of, as Apache Kafka does. Options win over the file; of two lines with
-one name the last counts.
+line. A setting for something that is not supported refuses to start and is never ignored. So does
+a name that nobody knows; in a file only if it is nearly one of ours or Kafka's, because files carry
+settings of plug-ins and of older releases, of which a warning is logged, as Apache Kafka does.
+Options win over the file; of two lines with one name the last counts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from headrace.metadata.config_validation import (
     not_supported_by_name,
 )
 from headrace.metadata.configs import broker_values
+from headrace.near_names import did_you_mean, nearly
 from headrace.node import NodeSettings
 from headrace.server import java_properties
 from headrace.server.addresses import (
@@ -45,6 +47,7 @@ from headrace.server.addresses import (
 
 log = logging.getLogger(__name__)
 
+OUR_OWN = "headrace."
 ROLES = {"broker", "controller"}
 
 
@@ -97,6 +100,7 @@ class Given:
 
     text: str = field(repr=False)
     where: str
+    in_a_file: bool = False
 
 
 def load_settings(
@@ -159,7 +163,10 @@ def _read_file(path: Path) -> dict[str, Given]:
         raise CannotStart(f"The file {path} cannot be read: {problem.strerror}.") from None
     except java_properties.MalformedProperties as fault:
         raise CannotStart(f"The file {path} cannot be understood: {fault}.") from None
-    return {entry.name: Given(entry.value, f"{path}, line {entry.line}: ") for entry in entries}
+    return {
+        entry.name: Given(entry.value, f"{path}, line {entry.line}: ", in_a_file=True)
+        for entry in entries
+    }
 
 
 def _read_overrides(overrides: Mapping[str, str] | Iterable[str]) -> dict[str, Given]:
@@ -224,7 +231,7 @@ def _require_understood(name: str, setting: Given) -> None:
     if definition is None:
         lacking = not_supported_by_name(name)
         if lacking is None:
-            log.warning("%sthere is no setting named %s; it is ignored", setting.where, name)
+            _require_no_slip(name, setting)
             return
     else:
         try:
@@ -238,6 +245,16 @@ def _require_understood(name: str, setting: Given) -> None:
         f"{setting.where}{name} cannot be honoured, because Headrace does not support "
         f"{lacking} yet; take it out to start without."
     )
+
+
+def _require_no_slip(name: str, setting: Given) -> None:
+    """A slip in `headrace.durability` or `min.insync.replicas` would protect nothing."""
+    meant = nearly(name, BROKER_SETTINGS)
+    if setting.in_a_file and meant is None and not name.startswith(OUR_OWN):
+        log.warning("%sthere is no setting named %s; it is ignored", setting.where, name)
+        return
+    hint = f" Did you mean {meant}?" if meant else did_you_mean(name, BROKER_SETTINGS)
+    raise CannotStart(f"{setting.where}There is no setting named {name}.{hint}")
 
 
 def _require_authorizer(given: dict[str, Given], values: Mapping[str, Any]) -> None:
@@ -286,8 +303,9 @@ def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str])
         elif listener.protocol == "SASL_PLAINTEXT":
             lacking = "nothing is encrypted"
         raise CannotStart(
-            f"Listening on {listener} lets other machines in, and {lacking}: start with --insecure "
-            "if you want that, or listen on localhost."
+            f"Listening on {listener} lets other machines in, and {lacking}: start with --secure "
+            "(`headrace security init` makes what it needs), listen on localhost, or say "
+            "--insecure if everybody who reaches this port may do everything."
         )
 
 

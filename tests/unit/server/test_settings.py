@@ -252,11 +252,43 @@ def test_the_older_name_of_the_node_id() -> None:
     assert (settings.node_id, settings.given["node.id"]) == (5, "5")
 
 
-def test_an_unknown_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_name_in_a_file_is_warned_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.connect=localhost:2181\ncontrol.plane.listener.name=X\n")
     with caplog.at_level(logging.WARNING):
-        load_settings(overrides={"zookeeper.connect": "localhost:2181"})
-    [said] = [one.getMessage() for one in caplog.records if one.name == "headrace.server.settings"]
-    assert "zookeeper.connect" in said
+        load_settings(config_file=file)
+    said = [one.getMessage() for one in caplog.records if one.name == "headrace.server.settings"]
+    assert "zookeeper.connect" in said[0] and "control.plane" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("headrace.durabilty", "headrace.durability"),
+        ("min.insync.replica", "min.insync.replicas"),
+        ("log.flush.interval.message", "log.flush.interval.messages"),
+        ("unclean.leader.election.enabled", "unclean.leader.election.enable"),
+    ],
+)
+def test_a_slip_in_a_setting_does_not_pass(name: str, meant: str, tmp_path: Path) -> None:
+    """It would protect nothing, and nobody would know."""
+    file = tmp_path / "server.properties"
+    file.write_text(f"{name}=1\n")
+    for refused in ({"overrides": {name: "1"}}, {"config_file": file}):
+        with pytest.raises(CannotStart, match=f"no setting named {name}. Did you mean {meant}?"):
+            load_settings(**refused)  # type: ignore[arg-type]
+
+
+def test_an_option_has_no_name_that_nobody_knows(tmp_path: Path) -> None:
+    for name in ("zookeeper.connect", "headrace.fast"):
+        with pytest.raises(CannotStart, match=f"no setting named {name}"):
+            load_settings(overrides={name: "1"})
+    file = tmp_path / "server.properties"
+    file.write_text("headrace.fast=1\n")
+    with pytest.raises(CannotStart, match="no setting named headrace.fast"):
+        load_settings(config_file=file)
 
 
 # ---- listeners
