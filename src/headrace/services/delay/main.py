@@ -23,6 +23,8 @@ from headrace.client.connection import Connection, connection
 from headrace.client.errors import ClientError
 from headrace.contract import delay_login
 from headrace.contract.delay_topics import GROUP
+from headrace.foreign_text import escaped
+from headrace.log_lines import log_to_stderr
 from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.queries import DelayQueries
@@ -31,7 +33,6 @@ from headrace.services.delay.store import StoreInUse
 
 log = logging.getLogger("headrace.delay")
 
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 LONGEST_STOP_S = 4.0
 # As for the node: with many live objects the collector's full passes show in the lateness.
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -51,7 +52,7 @@ def serve(
     on_ready: Callable[[DelayService, AdminHttp], object] = lambda service, admin: None,
 ) -> None:
     """Until a signal; raises ClientError with a sentence if it cannot run."""
-    logging.basicConfig(stream=sys.stderr, level=log_level, format=LOG_FORMAT)
+    log_to_stderr(level=log_level)
     logging.getLogger("headrace.client.librdkafka").setLevel(logging.ERROR)
     try:
         service = DelayService(
@@ -143,7 +144,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
             log_level=getattr(logging, given.log_level),
         )
     except ClientError as failure:
-        sys.stderr.write(f"{failure}\n")
+        sys.stderr.write(f"{escaped(str(failure))}\n")
         return 1
     return 0
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 
 import pytest
 
 from headrace.environment import Now
-from headrace.server.main import LOG_FORMAT, OneLine
+from headrace.log_lines import JsonLines, OneLine
 from headrace.serving.auditing import Auditor
 from headrace.serving.principal import Principal
 from headrace.serving.session import Session
 
-NAME = "ann\r\n2026-11-16 ERROR headrace: all is lost\u2028\x1b[2J\x85"
+NAME = "ann\r\n2026-11-16 ERROR headrace: all is lost\u2028\x1b[2J\x85\x9b\u202e"
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def record() -> logging.LogRecord:
 
 
 def test_a_message_is_one_line(record: logging.LogRecord) -> None:
-    line = OneLine(LOG_FORMAT).format(record)
+    line = OneLine().format(record)
     assert len(line.splitlines()) == 1 and line.isprintable()
     assert r"ann\r\n2026" in line, "and nothing of it is lost"
 
@@ -32,9 +33,16 @@ def test_a_traceback_is_no_line_of_the_logs_own(record: logging.LogRecord) -> No
         raise ValueError(NAME)
     except ValueError:
         record.exc_info = sys.exc_info()
-    first, *rest = OneLine(LOG_FORMAT).format(record).splitlines()
+    first, *rest = OneLine().format(record).splitlines()
     assert "from ann" in first
     assert len(rest) > 2 and all(line.startswith("  ") for line in rest)
+    assert all(line.isprintable() for line in rest)
+
+
+def test_a_line_of_json_is_one_line_and_exact(record: logging.LogRecord) -> None:
+    line = JsonLines().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["message"] == f"from {NAME}"
 
 
 def test_a_line_of_the_audit_is_one_line() -> None:

@@ -1,0 +1,59 @@
+"""The form of a process's log: one message is one line, whatever others put into it.
+
+What clients call themselves and their things goes into messages as they sent it. The node and the
+services all log in this form, so nobody writes lines of his own into a log or steers the terminal
+that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+from headrace.foreign_text import escaped, escaped_json
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class OneLine(logging.Formatter):
+    """A message is one line; a traceback behind it is indented, as no line of the log's own is."""
+
+    def __init__(self) -> None:
+        super().__init__(LOG_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: object) -> str:  # noqa: N802
+        lines = super().formatException(ei).splitlines()  # type: ignore[arg-type]
+        return "\n".join(f"  {escaped(line)}" for line in lines)
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return "\n".join(f"  {escaped(line)}" for line in stack_info.splitlines())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: time, level, who, what, and the stack of an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["stack"] = self.formatException(record.exc_info)
+        return escaped_json(json.dumps(line, ensure_ascii=False))
+
+
+def log_to_stderr(
+    *, level: int | str = logging.INFO, as_json: bool = False, anew: bool = False
+) -> None:
+    """The log of this process goes to standard error; `anew` replaces what was set up before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else OneLine())
+    logging.basicConfig(level=level, handlers=[handler], force=anew)
