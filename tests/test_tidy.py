@@ -145,6 +145,28 @@ def test_commands_in_the_docs_exist(document: Path) -> None:
         assert command in COMMANDS, command
 
 
+# ---- what others wrote cannot reach a terminal
+
+# Only `cli/output.py` writes: it escapes. `main.py` shows usage and help, which are our own words.
+WRITES = re.compile(
+    r"typer\.(echo|secho|confirm|prompt|style)\(|\bprint\(|sys\.(stdout|stderr)\.(buffer\.)?write"
+)
+MAY_WRITE = ("output.py", "main.py", "start.py")
+
+
+def test_commands_speak_through_output() -> None:
+    for path in (PACKAGE / "cli").rglob("*.py"):
+        found = WRITES.search(path.read_text("utf-8"))
+        assert found is None or path.name in MAY_WRITE, f"{path}: {found}"
+
+
+def test_processes_log_in_lines_that_nobody_can_forge() -> None:
+    for path in MODULES:
+        found = re.search(r"logging\.(basicConfig|Formatter)\(", path.read_text("utf-8"))
+        allowed = path.name == "log_lines.py" or path == PACKAGE / "cli" / "app.py"
+        assert found is None or allowed, f"{path}: {found}"
+
+
 # ---- a clone stands alone
 
 # Addresses of package registries (each tool's own settings name them) and somebody's home folder.

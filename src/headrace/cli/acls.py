@@ -217,7 +217,7 @@ def remove(
         if not yes and sys.stdin.isatty() and sys.stdout.isatty():
             found = sorted({entry for one in filters for entry in acls.find(one)})
             _tell(found, as_json=False, nothing="There are no such entries.")
-            if found and not typer.confirm(f"Remove these {len(found)}?"):
+            if found and not output.confirmed(f"Remove these {len(found)}?"):
                 raise Failure("Nothing was removed.")
         gone = acls.remove(filters)
     _tell(gone, as_json=as_json, nothing="There were no such entries.")

@@ -171,7 +171,7 @@ def _show(letter: DeadLetter, entry: Settled | None) -> None:
         if not name.startswith("headrace-"):
             output.say(f"{name}: {text(value)}")
     output.say(f"value: {text(letter.value)}")
-    output.say(letter.stack or f"{letter.error}: {letter.message}")
+    output.say_lines(letter.stack or f"{letter.error}: {letter.message}")
 
 
 @app.command()

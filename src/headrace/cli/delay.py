@@ -100,7 +100,7 @@ def disable(
     """Deliver nothing more of a topic. What waits stays, until it is enabled again."""
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         question = f"Deliver no more delayed messages to {name}? What waits stays."
-        if not typer.confirm(question):
+        if not output.confirmed(question):
             raise Failure("Nothing was changed.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         pair = DelayedTopics(cluster).disable(name)
@@ -324,7 +324,7 @@ def serve(
     def tell(service: Any, window: Any) -> None:
         if as_json:
             said = {"instance": service.instance, "group": group, "address": window.address}
-            sys.stdout.write(output.json_line({**said, "pid": os.getpid()}) + "\n")
+            output.write_json_line({**said, "pid": os.getpid()})
             sys.stdout.flush()
 
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:

@@ -92,7 +92,7 @@ def _look_at(topic: str, cluster: Connection) -> list[Finding]:
 
 def _tell(findings: list[Finding]) -> None:
     for finding in findings:
-        mark = typer.style(f"{MARKS[finding.state]:<5}", fg=COLOURS[finding.state])
-        output.say(f"{mark}  {finding.about:<11}  {finding.found}")
+        mark, colour = f"{MARKS[finding.state]:<5}", COLOURS[finding.state]
+        output.say(f"  {finding.about:<11}  {finding.found}", mark=mark, colour=colour)
         if finding.advice:
             output.say(f"{'':5}  {'':11}  -> {finding.advice}")

@@ -25,6 +25,7 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
+from headrace.cli.completion import group_names
 from headrace.cli.failure import Failure
 from headrace.client import groups as client
 from headrace.client.groups import Groups, Move, Place
@@ -36,9 +37,17 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", help="The group.", show_default=False, autocompletion=group_names
+    ),
+]
 Names = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="The groups.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="GROUP...", help="The groups.", show_default=False, autocompletion=group_names
+    ),
 ]
 
 STATES = (
@@ -135,7 +144,7 @@ def _as_object(group: client.GroupDescription) -> dict[str, object]:
         "type": group.type,
         "protocol": group.protocol,
         "coordinator": group.coordinator,
-        "lag": group.lag,
+        "lag": group.lag if any(one.committed is not None for one in group.progress) else None,
         "members": group.members,
         "partitions": [
             {
@@ -157,11 +166,22 @@ def _summary(group: client.GroupDescription) -> str:
     idle = sum(not member.assigned for member in group.members)
     if idle:
         words[-1] += f" ({idle:,} without partitions)"
-    words += [group.type, group.protocol, f"lag {group.lag:,} in all"]
-    unknown = sum(one.lag is None for one in group.progress)
-    if unknown:
-        words[-1] += f" and unknown in {output.count(unknown, 'partition')}"
+    words += [group.type, group.protocol, _lag(group)]
     return f"{group.group}: {', '.join(word for word in words if word)}"
+
+
+def _lag(group: client.GroupDescription) -> str:
+    """What was never committed has no lag: a group that reads without commits is not at 0."""
+    if all(one.committed is None for one in group.progress):
+        return "nothing committed yet, so no lag is known"
+    said = f"lag {group.lag:,} in all"
+    never = sum(one.committed is None for one in group.progress)
+    if never:
+        said += f", nothing committed in {output.count(never, 'partition')}"
+    gone = sum(one.lag is None for one in group.progress) - never
+    if gone:
+        said += f", unknown in {output.count(gone, 'partition')} without an end"
+    return said
 
 
 def _show_progress(group: client.GroupDescription) -> None:
@@ -344,7 +364,8 @@ def _tell_moves(
         output.answer_json({"group": group, "executed": executed, "partitions": moves})
         return
     if export:
-        typer.echo(reset_targets.exported(moves), nl=False)
+        for line in reset_targets.exported(moves).splitlines():
+            output.write_line(line)
     else:
         rows: list[tuple[output.Cell, ...]] = [
             (move.topic, move.partition, move.current, move.target) for move in moves
@@ -388,7 +409,7 @@ def delete(
             groups.require_inactive(name)
         if not yes and sys.stdin.isatty() and sys.stdout.isatty():
             question = f"Delete {', '.join(names)} with all offsets?"
-            if not typer.confirm(question):
+            if not output.confirmed(question):
                 raise Failure("Nothing was deleted.")
         for name in names:
             groups.delete(name)

@@ -2,7 +2,8 @@
 
 A command's module is loaded when that command is called, so `headrace start` loads no client and
 `headrace --help` loads no command at all. Exit codes: 0 done, 1 failed (one sentence on standard
-error), 2 wrongly used, 130 interrupted.
+error, with --json one JSON object), 2 wrongly used, 130 interrupted. Nothing is wrong when the
+reader of the output has seen enough, as in `headrace consume t | head`: 0.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
 from typer.main import get_command
 
 import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
+from headrace.cli.suggestions import Commands
+from headrace.foreign_text import indented
+from headrace.near_names import did_you_mean
 
 # command -> what `headrace --help` says of it; the module has the same name (_ for -), holds `app`
 COMMANDS = {
@@ -27,6 +32,7 @@ COMMANDS = {
     "produce": "Write lines to a topic.",
     "consume": "Read a topic.",
     "delay": "Delayed messages: enable, list, show, cancel, reschedule.",
+    "brokers": "List brokers, show and change their settings.",
     "groups": "List, describe, reset and delete consumer groups.",
     "dead-letters": "What could not be handled: list, show, send again, put away.",
     "app": "Run an application's handlers, describe them.",
@@ -66,11 +72,17 @@ class CommandOnDemand(TyperCommand):
         return get_command(module.app).make_context(info_name, args, parent=parent, **extra)
 
 
-class TableOfContents(TyperGroup):
+class TableOfContents(Commands):
     """All commands, none of them loaded."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # or typer would end with 1
+            raise typer.Exit(_stop_writing()) from None
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
@@ -78,7 +90,7 @@ class TableOfContents(TyperGroup):
         return CommandOnDemand(cmd_name, short_help=COMMANDS[cmd_name], help=COMMANDS[cmd_name])
 
 
-app = typer.Typer(cls=TableOfContents, no_args_is_help=True, **output.LOOK)
+app = typer.Typer(no_args_is_help=True, **{**output.LOOK, "cls": TableOfContents})
 
 
 def _show_version(wanted: bool) -> None:
@@ -100,12 +112,55 @@ def about(
 def run() -> None:
     """The entry point: no failure of a command ends in a traceback."""
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
     except Failure as failure:
-        typer.echo(f"headrace: {failure}", err=True)
-        sys.exit(EXIT_FAILED)
+        code = _fail(str(failure), EXIT_FAILED, code_of_kafka=failure.code)
+    except TyperException as misuse:
+        code = _tell_misuse(misuse)
+    except typer.Abort:
+        code = _fail("Nothing was done.", EXIT_FAILED)
     except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output has gone, as in `headrace consume t | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = _stop_writing()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(
+    sentence: str, exit_code: int, *, code_of_kafka: str | None = None, usage: str | None = None
+) -> int:
+    """With --json one line of JSON for the program that called; standard output is the answer's."""
+    if "--json" in sys.argv[1:]:
+        about: dict[str, Any] = {"error": sentence, "exit_code": exit_code}
+        if code_of_kafka is not None:
+            about["code"] = code_of_kafka
+        typer.echo(output.json_line(about), err=True)
+        return exit_code
+    if usage is not None:
+        typer.echo(usage, err=True)
+    typer.echo(f"headrace: {indented(sentence)}", err=True)
+    return exit_code
+
+
+def _tell_misuse(misuse: TyperException) -> int:
+    """How it is used, what was wrong, and where the rest is told."""
+    context: Any = getattr(misuse, "ctx", None)
+    if type(misuse).__name__ == "NoArgsIsHelpError":  # its message is the help, or "" once shown
+        typer.echo(misuse.format_message(), err=True, nl=bool(misuse.format_message()))
+        return misuse.exit_code
+    sentence = misuse.format_message()
+    wrong = getattr(misuse, "option_name", None)
+    if wrong is not None and context is not None and type(misuse).__name__ == "NoSuchOption":
+        known = [option for each in context.command.params for option in each.opts]
+        sentence = f"There is no option {wrong}.{did_you_mean(wrong, known)}"
+    if context is None:
+        return _fail(sentence, misuse.exit_code)
+    usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for all of it."
+    return _fail(sentence, misuse.exit_code, usage=usage)
+
+
+def _stop_writing() -> int:
+    """The reader has gone; what is still buffered goes nowhere, or the exit would fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

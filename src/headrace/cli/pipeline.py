@@ -225,7 +225,7 @@ def reset(
     folder = _folder(data, name)
     if not table and str(folder.described().get("kind", "")).endswith("append"):
         output.note("What it has appended stays, and a new run appends it again.")
-    if not yes and not typer.confirm(f"Remove {what} of {name}?"):
+    if not yes and not output.confirmed(f"Remove {what} of {name}?"):
         raise typer.Exit(1)
     try:
         folder.reset(table=table)

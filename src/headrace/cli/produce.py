@@ -2,18 +2,21 @@
 
 Records go out as the Java client sends them: keys hashed with murmur2, acks=all, idempotent. The
 command ends with 0 only if the cluster has acknowledged every one. A line's ending is not part of
-the record; an empty line is an empty record. With --delay and its kin records go to the topic's
-companion, and the delay service delivers them when they are due.
+the record; an empty line is an empty record. A tombstone is a key without a value: it deletes the
+key where a topic is compacted. With --delay and its kin records go to the topic's companion, and
+the delay service delivers them when they are due.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -30,6 +33,7 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
+from headrace.cli.completion import topic_names
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
@@ -57,15 +61,34 @@ LINES_PER_STEP_OF_THE_BAR = 2_000
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where to write.", show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Where to write.",
+            show_default=False,
+            autocompletion=topic_names,
+        ),
+    ],
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="Lines to write (default: standard input)."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", metavar="TEXT", help="The key of every record."),
     ] = None,
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", metavar="TEXT", help="What ends the key in a line."),
     ] = None,
+    tombstone: Annotated[
+        bool,
+        typer.Option(
+            "--tombstone",
+            help="No value: each line is a key; with --key one record, and nothing is read.",
+        ),
+    ] = False,
     header: Annotated[
         list[str],
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record."),
@@ -95,22 +118,32 @@ def produce(
     headers: list[tuple[str, bytes]] = [
         (name, text.encode()) for name, text in key_values(header, option="--header").items()
     ]
-    separator = key_separator.encode() if key_separator else None
+    if key is not None and key_separator:
+        raise typer.BadParameter("Say --key or --key-separator, not both.")
+    if tombstone and key_separator:
+        raise typer.BadParameter("With --tombstone a line is a key: leave --key-separator out.")
+    if tombstone and key is not None and file is not None:
+        raise typer.BadParameter("--tombstone with --key writes one record: leave the file out.")
+    form = Form(
+        key=None if key is None else key.encode(),
+        separator=key_separator.encode() if key_separator else None,
+        tombstone=tombstone,
+    )
     when = when_of(delay, deliver_at, cron, cron_zone, id)
     headers += [(name, value or b"") for name, value in schedule_headers(when)]
     with (
         cluster_at(bootstrap, x, client_config, timeout) as cluster,
         RecordWriter(cluster, _address(cluster, topic, when), compression=compression) as writer,
-        _source(file) as lines,
+        _source(file, reads=not form.is_whole) as lines,
         _progress(lines, quiet=as_json) as advance,
     ):
         for line in advance(lines):
-            key, value = split_line(line, separator)
+            its_key, value = form.record_of(line)
             if id is not None:
-                _require_place_for_id(writer, key, partition)
+                _require_place_for_id(writer, its_key, partition)
             writer.write(
                 value,
-                key=key,
+                key=its_key,
                 headers=headers,
                 partition=ANY_PARTITION if partition is None else partition,
             )
@@ -137,23 +170,40 @@ def _require_place_for_id(writer: RecordWriter, key: bytes | None, partition: in
         raise Failure("An id names one record, and a second line came: it would replace the first.")
     if key is None and partition is None and writer.partitions > 1:
         raise Failure(
-            "An id is known within its partition: give the record a key (`--key-separator :` and a "
-            "line such as `tom:coffee`), or a --partition."
+            "An id is known within its partition: give the record a key (--key tom), or a "
+            "--partition."
         )
 
 
-def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Key and value of one line; without the separator in it a line has no key."""
-    if line.endswith(b"\n"):
-        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    return (key, value) if found else (None, line)
+@dataclass(slots=True)
+class Form:
+    """What of a line is the key and what the value."""
+
+    key: bytes | None = None  # of every record
+    separator: bytes | None = None  # without it in a line, the line has no key
+    tombstone: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says a record by itself, and no line is needed."""
+        return self.tombstone and self.key is not None
+
+    def record_of(self, line: bytes) -> tuple[bytes | None, bytes | None]:
+        if line.endswith(b"\n"):
+            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+        if self.tombstone:
+            return (line if self.key is None else self.key), None
+        if self.separator is None:
+            return self.key, line
+        key, found, value = line.partition(self.separator)
+        return (key, value) if found else (None, line)
 
 
 @contextmanager
-def _source(file: Path | None) -> Iterator[BinaryIO]:
+def _source(file: Path | None, *, reads: bool) -> Iterator[BinaryIO]:
+    if not reads:
+        yield io.BytesIO(b"\n")
+        return
     if file is None or str(file) == "-":
         if sys.stdin.isatty():
             output.note("Type one record per line; Ctrl-D ends.")

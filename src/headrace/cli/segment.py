@@ -5,7 +5,6 @@ Needs no broker and changes nothing. Ends with 1 if a file is damaged.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -87,8 +86,10 @@ def dump(
             output.say(f"{file}:")
         for row in rows_of(file, records=records):
             damaged += row.damage is not None
-            said = output.json_line(row.as_object()) if as_json else row.as_text()
-            sys.stdout.write(said + "\n")
+            if as_json:
+                output.write_json_line(row.as_object())
+            else:
+                output.write_line(row.as_text())
     if damaged:
         raise Failure(f"{output.count(damaged, 'place')} of what was read is damaged.")
 

@@ -18,10 +18,14 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
+from headrace.cli.companions import OF_SERVICES, with_companions
+from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
+from headrace.cli.setting_names import explained_settings, require_known
 from headrace.client import topics as client
 from headrace.client.delayed_topics import DelayedTopics
+from headrace.client.errors import ClientError
 from headrace.client.log_folders import Sizes, sizes_by_partition
 
 app = typer.Typer(
@@ -31,9 +35,18 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)]
+New = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The topic.", show_default=False, autocompletion=topic_names
+    ),
+]
 Names = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="The topics.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help="The topics.", show_default=False, autocompletion=topic_names
+    ),
 ]
 Config = Annotated[
     list[str],
@@ -43,6 +56,9 @@ Config = Annotated[
 
 @app.command("list")
 def list_topics(
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every topic on a line of its own.")
+    ] = False,
     internal: Annotated[
         bool, typer.Option("--internal", help="Show the cluster's own topics too.")
     ] = False,
@@ -52,18 +68,40 @@ def list_topics(
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """List the topics of the cluster."""
+    """List the topics of the cluster.
+
+    Topics of delayed messages, retries and dead letters stand beside the topic that they belong to;
+    with --all, and with --json, each stands by itself.
+    """
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-        found = [t for t in client.Topics(cluster).all() if internal or not t.internal]
+        topics = client.Topics(cluster).all()
+    found = [t for t in topics if internal or everything or not t.internal]
     if as_json:
         output.answer_json(found)
     elif not found:
         output.note("There are no topics. Make one with `headrace topics create NAME`.")
+    elif everything:
+        rows = [(t.name, t.partitions, t.replication) for t in found]
+        output.table(("topic", "partitions", "replication"), rows)
     else:
-        output.table(
-            ("topic", "partitions", "replication"),
-            [(t.name, t.partitions, t.replication) for t in found],
-        )
+        _list_grouped(found)
+
+
+def _list_grouped(found: list[client.TopicSummary]) -> None:
+    own = [t for t in found if not t.name.startswith(OF_SERVICES)]
+    beside = with_companions(t.name for t in own)
+    rows: list[tuple[output.Cell, ...]] = [
+        (t.name, t.partitions, t.replication, " ".join(beside[t.name]) or None)
+        for t in own
+        if t.name in beside
+    ]
+    if any(beside.values()):
+        output.table(("topic", "partitions", "replication", "companions"), rows)
+    else:
+        output.table(("topic", "partitions", "replication"), [row[:3] for row in rows])
+    if hidden := len(found) - len(own):
+        services = output.count(hidden, "topic")
+        output.note(f"Headrace's services keep {services} of their own: --all shows them.")
 
 
 @app.command()
@@ -137,7 +175,7 @@ def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
 
 @app.command()
 def create(
-    name: Name,
+    name: New,
     partitions: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="How many (default: the cluster decides)."),
@@ -165,12 +203,15 @@ def create(
         topics = client.Topics(cluster)
         is_new = not (if_missing and name in topics.cluster.topics)
         if is_new:
-            topics.create(
-                name,
-                partitions=partitions or client.BROKER_DECIDES,
-                replication=replication or client.BROKER_DECIDES,
-                settings=settings,
-            )
+            with explained_settings(settings):
+                is_new = _created(
+                    topics,
+                    name,
+                    or_there=if_missing,
+                    partitions=partitions or client.BROKER_DECIDES,
+                    replication=replication or client.BROKER_DECIDES,
+                    settings=settings,
+                )
         if delayed:
             DelayedTopics(cluster).enable(name)
     said = f"Created topic {name}." if is_new else f"Topic {name} exists already."
@@ -179,6 +220,25 @@ def create(
         said += f" It takes delayed messages: headrace produce {name} --delay 10s"
         fact["delayed"] = True
     _tell(as_json, fact, said)
+
+
+def _created(
+    topics: client.Topics,
+    name: str,
+    *,
+    or_there: bool,
+    partitions: int,
+    replication: int,
+    settings: Mapping[str, str],
+) -> bool:
+    """False if somebody else was quicker, and that is well."""
+    try:
+        topics.create(name, partitions=partitions, replication=replication, settings=settings)
+    except ClientError as refusal:
+        if or_there and refusal.code == "TOPIC_ALREADY_EXISTS":
+            return False
+        raise
+    return True
 
 
 @app.command()
@@ -205,6 +265,9 @@ def alter(
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)
         if settings or unset:
+            known = topics.settings_of(name)
+            require_known(settings, known)
+            require_known(unset, known)
             topics.change_settings(name, to=settings, remove=unset)
         if partitions is not None:
             topics.grow(name, partitions=partitions)
@@ -225,7 +288,7 @@ def delete(
     """Delete topics with all their records. On a terminal it asks first."""
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         question = f"Delete {', '.join(names)} with all records?"
-        if not typer.confirm(question):
+        if not output.confirmed(question):
             raise Failure("Nothing was deleted.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)

@@ -1,18 +1,20 @@
 """`headrace users`: who may log in by SCRAM, and with which password.
 
-A password is asked for at the terminal, read from standard input, or made up and shown once; it is
-never an argument, where everybody on the machine could read it.
+A password is asked for at the terminal, read from standard input, or made up and shown once or
+written to a file; it is never an argument, where everybody on the machine could read it.
 """
 
 from __future__ import annotations
 
 import secrets
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli import output
+from headrace.cli.client_file import check_client_file, client_file, write_client_file
 from headrace.cli.cluster import (
     DEFAULT_TIMEOUT_S,
     Bootstrap,
@@ -75,6 +77,15 @@ def add(
     generate: Annotated[
         bool, typer.Option("--generate", help="Make a password up and show it once.")
     ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-file",
+            metavar="FILE",
+            help="Write a file by which the user's clients get in: by Java's names if it ends in "
+            ".properties, else by librdkafka's.",
+        ),
+    ] = None,
     iterations: Annotated[
         int, typer.Option(metavar="N", help="How often the password is hashed.", min=4096)
     ] = DEFAULT_ITERATIONS,
@@ -88,18 +99,30 @@ def add(
 
     The password is asked for, or is the first line of standard input if that is no terminal.
     """
-    password = secrets.token_urlsafe(MADE_UP_BYTES) if generate else ask_password(name)
     chosen = [each.upper() for each in mechanism] or list(MECHANISMS)
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        if file is not None:
+            check_client_file(file, cluster)
+        password = secrets.token_urlsafe(MADE_UP_BYTES) if generate else ask_password(name)
+        if file is not None:  # or a password that no file can hold is noticed too late
+            client_file(
+                cluster.settings, user=name, password=password, mechanism="", for_java=False
+            )
         users = Users(cluster)
         for each in chosen:
             users.set_password(name, password, mechanism=each, iterations=iterations)
+        if file is not None:
+            write_client_file(file, cluster, user=name, password=password, mechanisms=chosen)
     if as_json:
-        answer = {"user": name, "mechanisms": chosen}
-        output.answer_json(answer | ({"password": password} if generate else {}))
+        answer: dict[str, object] = {"user": name, "mechanisms": chosen}
+        answer |= {"client_file": str(file)} if file is not None else {}
+        answer |= {"password": password} if generate else {}
+        output.answer_json(answer)
         return
     output.note(f"{name} can log in by {' and '.join(chosen)}.")
-    if generate:
+    if file is not None:
+        output.note(f"{file} has the password. Next: headrace topics list --client-config {file}")
+    elif generate:
         output.say(password)
 
 
@@ -123,9 +146,7 @@ def remove(
 
 def ask_password(name: str) -> str:
     if sys.stdin.isatty():
-        password: str = typer.prompt(
-            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
-        )
+        password = output.ask_password(f"Password of {name}")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:

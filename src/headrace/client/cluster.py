@@ -21,8 +21,10 @@ from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire, require_no_error
 from headrace.protocol.messages import describe_log_dirs, describe_quorum
+from headrace.protocol.messages import incremental_alter_configs as alter
 from headrace.protocol.uuids import to_text
 
+SET, DELETE = AlterConfigOpType.SET.value, AlterConfigOpType.DELETE.value
 METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -120,16 +122,28 @@ class Cluster:
         self, broker: int | None, *, to: Mapping[str, str], remove: Iterable[str] = ()
     ) -> None:
         """Change settings of one broker, or of all (None), while they run."""
+        if broker is None:
+            self._change_settings_of_all(to, remove)
+            return
         changes = [_change(name, value, AlterConfigOpType.SET) for name, value in to.items()]
         changes += [_change(name, None, AlterConfigOpType.DELETE) for name in remove]
-        name = "" if broker is None else str(broker)
-        resource = ConfigResource(ResourceType.BROKER, name, incremental_configs=changes)
+        resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=changes)
         asked = self._admin.incremental_alter_configs(
             [resource], request_timeout=self.connection.timeout_s
         )
         self._answer(asked[resource])
 
     # ---- what librdkafka lacks
+
+    def _change_settings_of_all(self, to: Mapping[str, str], remove: Iterable[str]) -> None:
+        """In the protocol all brokers are the one without a name, which librdkafka refuses."""
+        configs = [alter.AlterableConfig(name, SET, value) for name, value in to.items()]
+        configs += [alter.AlterableConfig(name, DELETE, None) for name in remove]
+        resource = alter.AlterConfigsResource(ResourceType.BROKER.value, "", configs)
+        with Wire(self.connection, self.describe().brokers[0].address) as wire:
+            answer = wire.ask(alter, alter.IncrementalAlterConfigsRequest([resource]))
+        for response in answer.responses:
+            require_no_error(response.error_code, response.error_message)
 
     def log_folders(self) -> list[LogFolder]:
         """Every data folder of every broker, with the bytes of each partition in it."""

@@ -9,6 +9,7 @@ offsets hold no record for it (transaction markers, compacted or aborted records
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from headrace.client.fetched import record_of
 from headrace.client.records import Record as Record
 
 MESSAGES_PER_CALL = 500
+# How much further back the last records of a partition are looked for, if there were too few.
+FURTHER_BACK = 4
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,9 +47,16 @@ class AtTime:
     wall_ms: int
 
 
+@dataclass(slots=True, frozen=True)
+class Last:
+    """From the last so many records of each partition."""
+
+    count: int
+
+
 BEGINNING = AtOffset(OFFSET_BEGINNING)
 END = AtOffset(OFFSET_END)
-Start = AtOffset | AtTime
+Start = AtOffset | AtTime | Last
 
 
 class RecordReader:
@@ -140,12 +150,48 @@ class RecordReader:
         """The first offset to read of each partition."""
         if isinstance(start, AtTime):
             return self._places_by_time(start.wall_ms)
+        if isinstance(start, Last):
+            return {p: self._place_of_last(p, start.count) for p in self._bounds}
         if start == BEGINNING:
             return {p: low for p, (low, _) in self._bounds.items()}
         if start == END:
             return {p: high for p, (_, high) in self._bounds.items()}
         # Partitions have different lengths: one that has not got so far is read from its end.
         return {p: min(max(start.offset, low), high) for p, (low, high) in self._bounds.items()}
+
+    def _place_of_last(self, partition: int, count: int) -> int:
+        """Where the last `count` records of a partition begin. Offsets have holes (transaction
+        markers, compacted and aborted records), so what lies there is read, from ever further
+        back until there are enough."""
+        low, high = self._bounds[partition]
+        back = count
+        while back > 0:
+            begin = max(low, high - back)
+            found = self._offsets_between(partition, begin, high, most=count)
+            if len(found) == count or begin == low:
+                return found[0] if found else high
+            back *= FURTHER_BACK
+        return high
+
+    def _offsets_between(self, partition: int, begin: int, end: int, *, most: int) -> list[int]:
+        """The last `most` offsets that hold a record for us."""
+        if begin >= end:
+            return []
+        found: deque[int] = deque(maxlen=most)
+        self._consumer.assign([TopicPartition(self.topic, partition, begin)])
+        while True:
+            for message in self._some_messages():
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return list(found)
+                if error is not None:
+                    self._note(error, message)
+                    continue
+                offset = message.offset() or 0
+                if offset < end:
+                    found.append(offset)
+                if offset >= end - 1:
+                    return list(found)
 
     def _places_by_time(self, wall_ms: int) -> dict[int, int]:
         asked = [TopicPartition(self.topic, p, wall_ms) for p in self._bounds]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from importlib import import_module
 import pytest
 
 from headrace.cli.main import COMMANDS, module_of
+from headrace.testing import Broker
 
 
 def headrace(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -127,3 +130,77 @@ def test_importing_the_package_loads_nothing_else() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "{'headrace'}"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["conusme", "t"], "There is no command conusme. Did you mean consume?"),
+        (["topic", "list"], "Did you mean topics?"),
+        (["topics", "rm", "t"], "Did you mean delete?"),
+        (["groups", "desribe", "g"], "Did you mean describe?"),
+        (["topics", "list", "--bootstra", "x"], "There is no option --bootstra. Did you mean"),
+    ],
+)
+def test_a_slip_of_the_finger_is_told_what_was_meant(words: list[str], meant: str) -> None:
+    said = headrace(*words)
+    assert said.returncode == 2
+    assert meant in said.stderr and said.stdout == ""
+
+
+def test_failures_and_wrong_use_are_json_for_programs() -> None:
+    address = free_address()
+    failed = headrace("topics", "list", "--json", "-b", address)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    told = json.loads(failed.stderr)
+    assert told["exit_code"] == 1 and told["error"].startswith("No Kafka broker answers")
+    misused = headrace("consume", "t", "--json", "--frm", "3")
+    assert json.loads(misused.stderr) == {
+        "error": "There is no option --frm. Did you mean --from or --format?",
+        "exit_code": 2,
+    }
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
+    command = f"{sys.executable} -m headrace"
+    with Broker() as broker:
+        at = f"-b {broker.bootstrap}"
+        script = (
+            f"seq 100000 | {command} produce long {at} 2>/dev/null; "
+            f"{command} consume long {at} | head -n 2; echo ${{PIPESTATUS[0]}}; "
+            f"{command} consume long --json {at} | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+        )
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, timeout=100, check=True
+        )
+    assert done.stdout.split() == ["1", "2", "0", "0"]
+    assert done.stderr == ""
+
+
+def test_the_shell_completes_names_of_topics_and_groups() -> None:
+    with Broker() as broker:
+        at = {"HEADRACE_BOOTSTRAP": broker.bootstrap}
+
+        def offered(line: str, **more: str) -> list[str]:
+            asked = {**os.environ, **at, "_HEADRACE_COMPLETE": "complete_zsh"}
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-c",
+                    "import sys; sys.argv = ['headrace']; from headrace.cli.main import run; run()",
+                ],
+                env={**asked, "_TYPER_COMPLETE_ARGS": line, **more},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert done.stderr == ""
+            return re.findall(r'"([\w.-]+)"', done.stdout)
+
+        headrace("topics", "create", "orders", "-b", broker.bootstrap)
+        headrace("topics", "create", "bills", "-b", broker.bootstrap)
+        assert offered("headrace consume or") == ["orders"]
+        assert sorted(offered("headrace topics describe ")) == ["bills", "orders"]
+        assert offered("headrace groups describe ") == []
+        assert offered("headrace top") == ["topics"]
+        assert offered("headrace consume -b localhost:1 or") == []

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from headrace.protocol.java_hash import partition_for_key
+from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
 
 
@@ -86,3 +88,49 @@ def test_a_topic_that_is_not_there_is_said_with_what_to_do(headrace: CommandLine
     assert headrace.failure("consume", "nowhere") == (
         "There is no topic nowhere. Create it with `headrace topics create nowhere`."
     )
+
+
+def test_the_last_records_of_each_partition(headrace: CommandLine) -> None:
+    headrace("topics", "create", "tails", "--partitions", "2")
+    for partition in ("0", "1"):
+        lines = "".join(f"{partition}-{n}\n" for n in range(10))
+        headrace("produce", "tails", "-p", partition, stdin=lines)
+    assert headrace("consume", "tails", "--from", "-2", "-p", "0") == "0-8\n0-9\n"
+    assert sorted(headrace("consume", "tails", "--from", "-1").split()) == ["0-9", "1-9"]
+    assert len(headrace("consume", "tails", "--from", "-99").split()) == 20
+    assert headrace("consume", "tails", "--from", "-0") == ""
+    headrace("topics", "create", "void")
+    assert headrace("consume", "void", "--from", "-5") == ""
+
+
+def test_the_last_records_are_counted_not_their_offsets(
+    headrace: CommandLine, broker: Broker
+) -> None:
+    """The end of a transaction takes an offset, and so does what was aborted."""
+    headrace("topics", "create", "marked", "--partitions", "1")
+    settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": "marks"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(20)
+    for number in range(8):
+        producer.begin_transaction()
+        producer.produce("marked", f"{number}")
+        producer.flush(20)
+        if number in (5, 6):
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    assert headrace("consume", "marked", "--from", "-3") == "3\n4\n7\n"
+
+
+def test_one_key_for_all_and_tombstones(headrace: CommandLine) -> None:
+    headrace("produce", "graves", "--key", "tom", stdin="coffee\ntea\n")
+    headrace("produce", "graves", "--tombstone", "--key", "tom")
+    headrace("produce", "graves", "--tombstone", stdin="ann\nbob\n")
+    shown = headrace("consume", "graves", "--format", "%k=%s/%S")
+    assert shown == "tom=coffee/6\ntom=tea/3\ntom=/-1\nann=/-1\nbob=/-1\n"
+    for words in (
+        ["--key", "a", "-K", ":"],
+        ["--tombstone", "-K", ":"],
+        ["--tombstone", "--key", "a", "file"],
+    ):
+        assert headrace.exit_code("produce", "graves", *words) == 2

@@ -58,3 +58,42 @@ def test_the_doctor_sees_the_broker_and_judges_a_topic(headrace: CommandLine) ->
     headrace("topics", "create", "precious")
     assert headrace.exit_code("doctor", "--topic", "precious") == 1
     assert headrace.failure("doctor", "--topic", "nowhere") == "There is no topic nowhere."
+
+
+def test_a_slip_in_a_setting_is_refused_with_what_was_meant(headrace: CommandLine) -> None:
+    headrace("topics", "create", "kept")
+    meant = "Did you mean min.insync.replicas?"
+    for words in (
+        ["create", "slipped", "--config", "min.insync.replica=2"],
+        ["alter", "kept", "--config", "min.insync.replica=2"],
+        ["alter", "kept", "--unset", "min.insync.replica"],
+    ):
+        assert meant in headrace.failure("topics", *words)
+    assert "slipped" not in headrace("topics", "list")
+
+
+def test_companions_stand_beside_their_topic(headrace: CommandLine) -> None:
+    names = ("sales", "sales.delay", "sales.delay.rejected", "sales.crew.retry", "sales.crew.dead")
+    for name in (*names, "sales.crew.retry.delay", "sales.eu", "headrace.own"):
+        headrace("topics", "create", name)
+    lines = [one.split() for one in headrace("topics", "list").splitlines()]
+    [beside] = [words[3:] for words in lines if words[0] == "sales"]
+    assert beside == [
+        ".crew.dead",
+        ".crew.retry",
+        ".crew.retry.delay",
+        ".delay",
+        ".delay.rejected",
+    ]
+    shown = [words[0] for words in lines]
+    assert "sales.eu" in shown and "sales.delay" not in shown and "headrace.own" not in shown
+    assert "keep 1 topic of their own: --all" in headrace.notes("topics", "list")
+    everything = headrace("topics", "list", "--all")
+    assert all(f"\n{name} " in everything for name in (*names, "headrace.own"))
+    assert set(names) < {topic["name"] for topic in headrace.json("topics", "list")}
+
+
+def test_a_topic_that_is_there_is_well_if_that_is_said(headrace: CommandLine) -> None:
+    assert headrace.json("topics", "create", "twice", "--if-missing")["created"] is True
+    assert headrace.json("topics", "create", "twice", "--if-missing")["created"] is False
+    assert "exists" in headrace.failure("topics", "create", "twice")

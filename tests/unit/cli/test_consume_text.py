@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 import typer
 
-from headrace.cli.consume import as_object, parse_start, pretty_text, text
-from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Record
+from headrace.cli.consume import parse_start
+from headrace.cli.record_views import as_object, writer
+from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Last, Record
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 NOON_MS = 1769860800000
@@ -21,6 +22,7 @@ NOON_MS = 1769860800000
         ("end", END),
         ("0", AtOffset(0)),
         ("1234567890123", AtOffset(1234567890123)),
+        ("-5", Last(5)),
         ("-1h", AtTime(NOON_MS - 3_600_000)),
         ("-90s", AtTime(NOON_MS - 90_000)),
         ("-2d", AtTime(NOON_MS - 2 * 86_400_000)),
@@ -31,7 +33,7 @@ NOON_MS = 1769860800000
         ("2026-01-31", AtTime(NOON_MS - 12 * 3_600_000)),
     ],
 )
-def test_a_place_to_begin(words: str, place: AtOffset | AtTime) -> None:
+def test_a_place_to_begin(words: str, place: AtOffset | AtTime | Last) -> None:
     assert parse_start(words, now=NOON) == place
 
 
@@ -40,7 +42,7 @@ def test_a_time_without_a_zone_is_the_persons_own() -> None:
     assert parse_start("2026-01-31T21:00", now=tokyo) == AtTime(NOON_MS)
 
 
-@pytest.mark.parametrize("words", ["", "yesterday", "-1", "-1w", "+1h", "12:00 o'clock", "-h"])
+@pytest.mark.parametrize("words", ["", "yesterday", "-1w", "+1h", "12:00 o'clock", "-h"])
 def test_what_is_no_place_is_refused_with_what_would_be(words: str) -> None:
     with pytest.raises(typer.BadParameter, match="beginning, end, an offset"):
         parse_start(words, now=NOON)
@@ -60,15 +62,40 @@ def record(**changes: object) -> Record:
     return Record(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_the_pretty_form_says_where_and_what() -> None:
-    shown = pretty_text("orders", record(), headers=False, dim="", plain="")
+def written(capsys: pytest.CaptureFixture[str], one: Record, **options: object) -> str:
+    chosen = {"as_json": False, "pretty": False, "headers": False} | options
+    writer("orders", **chosen)(one)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def test_the_pretty_form_says_where_and_what(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = written(capsys, record(), pretty=True)
     assert shown.startswith("orders-2@17  2026-")
-    assert shown.endswith("  k  v")
+    assert shown.endswith("  k  v\n")
 
 
-def test_headers_stand_below_the_record() -> None:
-    shown = pretty_text("orders", record(headers=[("a", b"1"), ("b", None)]), True, "", "")
+def test_headers_stand_below_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = written(capsys, record(headers=[("a", b"1"), ("b", None)]), pretty=True, headers=True)
     assert shown.splitlines()[1:] == ["    a: 1", "    b: null"]
+
+
+def test_a_format_has_the_signs_of_kcat(capsys: pytest.CaptureFixture[str]) -> None:
+    one = record(headers=[("a", b"1")])
+    assert written(capsys, one, format="%t [%p] at %o: %k=%s %K/%S %h 100%%") == (
+        "orders [2] at 17: k=v 1/1 a=1 100%\n"
+    )
+    assert written(capsys, one, format=r"%T\t%s\x21\n") == f"{NOON_MS}\tv!\n"
+    assert written(capsys, record(key=None, value=None), format=r"%k|%s|%K|%S\0") == "||-1|-1\0"
+
+
+@pytest.mark.parametrize("words", ["%q", "%", r"\q", "", "%s %"])
+def test_what_is_no_format_is_refused_with_what_would_be(words: str) -> None:
+    with pytest.raises(typer.BadParameter, match="%o offset"):
+        writer("orders", as_json=False, pretty=False, headers=False, format=words)
+
+
+def test_any_timestamp_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(2**62) in written(capsys, record(timestamp_ms=2**62), pretty=True)
 
 
 def test_json_keeps_null_apart_from_empty_and_bytes_apart_from_text() -> None:
@@ -77,9 +104,3 @@ def test_json_keeps_null_apart_from_empty_and_bytes_apart_from_text() -> None:
     assert shown["value"] == ""
     assert shown["headers"] == [{"name": "h", "value_base64": "/w=="}]
     assert "value_base64" in as_object("orders", record(value=b"\xff\x00"))
-
-
-def test_control_characters_do_not_reach_the_terminal() -> None:
-    assert text(b"\x1b[31mred\n") == "\\x1b[31mred\\n"
-    assert text("Grüße\tan alle".encode()) == "Grüße\tan alle"
-    assert text(b"\xff\xfe") == "b'\\xff\\xfe'"

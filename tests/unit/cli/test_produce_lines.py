@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.produce import split_line
+from headrace.cli.produce import Form
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,11 @@ from headrace.cli.produce import split_line
 def test_a_line_is_split_once(
     line: bytes, separator: bytes | None, key: bytes | None, value: bytes
 ) -> None:
-    assert split_line(line, separator) == (key, value)
+    assert Form(separator=separator).record_of(line) == (key, value)
+
+
+def test_one_key_for_all_and_keys_without_values() -> None:
+    assert Form(key=b"k").record_of(b"a:b\n") == (b"k", b"a:b")
+    assert Form(tombstone=True).record_of(b"tom\n") == (b"tom", None)
+    whole = Form(key=b"tom", tombstone=True)
+    assert whole.is_whole and whole.record_of(b"\n") == (b"tom", None)

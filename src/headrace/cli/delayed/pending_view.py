@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 from headrace.cli import output
-from headrace.cli.consume import text
 from headrace.cli.delayed.moments import away, clock
+from headrace.foreign_text import escaped_bytes
 
 LONGEST_KEY = 32
 
@@ -42,7 +42,7 @@ def show_many(rows: list[dict[str, Any]], now_ms: int) -> None:
 def _short(key: bytes | None) -> str | None:
     if key is None:
         return None
-    shown = text(key)
+    shown = escaped_bytes(key)
     return shown if len(shown) <= LONGEST_KEY else shown[: LONGEST_KEY - 1] + "…"
 
 
@@ -57,10 +57,10 @@ def show_one(row: dict[str, Any], now_ms: int) -> None:
     ]
     if row["cron"] is not None:
         lines.append(("repeats", cron_text(row["cron"])))
-    lines.append(("key", text(field_bytes(row, "key"))))
+    lines.append(("key", escaped_bytes(field_bytes(row, "key"))))
     for header in row.get("headers", []):
-        lines.append(("header", f"{header['name']}: {text(field_bytes(header, 'value'))}"))
-    lines.append(("value", text(field_bytes(row, "value"))))
+        lines.append(("header", f"{header['name']}: {escaped_bytes(field_bytes(header, 'value'))}"))
+    lines.append(("value", escaped_bytes(field_bytes(row, "value"))))
     for name, words in lines:
         output.say(f"{name:<10}{words}")
 

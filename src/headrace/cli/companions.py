@@ -1,0 +1,41 @@
+"""Topics that belong to another one: of its delayed messages, retries and dead letters.
+
+`orders` may have `orders.delay`, `orders.delay.rejected`, `orders.delay.outcomes`, and for the
+group billing `orders.billing.retry` and `orders.billing.dead`, the first with companions of its
+own. Pure: it looks at names alone, and only where the topic in front is there too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
+
+# What services keep for themselves: the registry of delayed topics, the audit, and the like.
+OF_SERVICES = "headrace."
+
+_DELAY = "|".join(re.escape(s) for s in (COMPANION_SUFFIX, REJECTED_SUFFIX, OUTCOMES_SUFFIX))
+# A group's name has no dot in it here: `app/names.py` escapes it.
+_BELONGS = re.compile(rf"(?:\.[^.]+\.(?:retry(?:{_DELAY})?|dead)|{_DELAY})")
+
+
+def with_companions(names: Iterable[str]) -> dict[str, list[str]]:
+    """Each topic that stands by itself -> the ends of its companions' names."""
+    known = set(names)
+    found: dict[str, list[str]] = {name: [] for name in known if _owner(name, known) is None}
+    for name in sorted(known - found.keys()):
+        owner = _owner(name, known)
+        assert owner is not None
+        found[owner].append(name.removeprefix(owner))
+    return found
+
+
+def _owner(name: str, known: set[str]) -> str | None:
+    """The shortest topic in front that is there: companions of companions are its own."""
+    at = name.find(".")
+    while at > 0:
+        if name[:at] in known and _BELONGS.fullmatch(name, at):
+            return name[:at]
+        at = name.find(".", at + 1)
+    return None

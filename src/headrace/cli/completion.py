@@ -1,0 +1,58 @@
+"""What a shell offers behind `headrace consume ` and Tab: the names of topics and groups.
+
+`headrace --install-completion` teaches the shell to ask. The cluster is the one that the options
+before the cursor and the environment name; one that does not answer soon offers nothing, and
+nothing is ever said: the person is in the middle of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import typer
+
+# Nobody waits longer for Tab.
+PATIENCE_S = 2.0
+
+
+def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """A name that begins with two underscores is offered to those who begin with one."""
+    from headrace.client.connection import Connection
+    from headrace.client.topics import Topics
+
+    def all_topics(cluster: Connection) -> Iterable[str]:
+        wants_internal = incomplete.startswith("_")
+        return (t.name for t in Topics(cluster).all() if wants_internal or not t.internal)
+
+    return _offered(ctx, incomplete, all_topics)
+
+
+def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    from headrace.client.connection import Connection
+    from headrace.client.groups import Groups
+
+    def all_groups(cluster: Connection) -> Iterable[str]:
+        return (group.group for group in Groups(cluster).all())
+
+    return _offered(ctx, incomplete, all_groups)
+
+
+def _offered(ctx: typer.Context, incomplete: str, names: Callable[..., Iterable[str]]) -> list[str]:
+    from headrace.cli.cluster import cluster_at
+    from headrace.cli.failure import Failure
+
+    with (
+        suppress(Failure, OSError, typer.BadParameter),
+        cluster_at(
+            ctx.params.get("bootstrap"),
+            ctx.params.get("x") or [],
+            ctx.params.get("client_config"),
+            PATIENCE_S,
+        ) as cluster,
+    ):
+        # A name that would steer the terminal is not one that anybody types.
+        return [
+            name for name in names(cluster) if name.startswith(incomplete) and name.isprintable()
+        ]
+    return []

@@ -1,0 +1,67 @@
+"""Commands that know what somebody meant who mistyped one, or knows it from another tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+from headrace.near_names import did_you_mean
+
+# What other tools call it -> what it is called here, of those that a group has.
+SYNONYMS = {
+    "ls": ("list", "topics"),
+    "list": ("topics", "groups"),
+    "show": ("describe", "list"),
+    "get": ("describe", "list"),
+    "info": ("describe",),
+    "new": ("create", "add"),
+    "add": ("create", "set"),
+    "make": ("create",),
+    "set": ("alter",),
+    "change": ("alter",),
+    "update": ("alter",),
+    "config": ("alter", "brokers"),
+    "rm": ("delete", "remove"),
+    "del": ("delete", "remove"),
+    "delete": ("remove",),
+    "remove": ("delete",),
+    "drop": ("delete", "remove"),
+    "create": ("add", "new"),
+    "send": ("produce",),
+    "write": ("produce",),
+    "publish": ("produce",),
+    "producer": ("produce",),
+    "read": ("consume",),
+    "tail": ("consume",),
+    "cat": ("consume",),
+    "subscribe": ("consume",),
+    "consumer": ("consume", "groups"),
+    "consumers": ("groups",),
+    "offsets": ("groups",),
+    "lag": ("groups",),
+    "configs": ("brokers", "topics"),
+    "cluster": ("brokers",),
+    "nodes": ("brokers",),
+    "server": ("start",),
+    "serve": ("start",),
+    "run": ("start",),
+    "up": ("start",),
+    "check": ("doctor",),
+    "dlq": ("dead-letters",),
+    "schedule": ("delay",),
+    "permissions": ("acls",),
+    "dump": ("segment",),
+}
+
+
+class Commands(TyperGroup):
+    """A group of commands that knows what somebody meant."""
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:
+        word = str(args[0]) if args else ""
+        known = self.list_commands(ctx)
+        if word and not word.startswith("-") and word not in known and not ctx.resilient_parsing:
+            meant = did_you_mean(word, known, SYNONYMS) or f" There are {', '.join(known)}."
+            ctx.fail(f"There is no command {word}.{meant}")
+        return super().resolve_command(ctx, args)

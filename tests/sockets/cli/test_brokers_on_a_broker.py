@@ -1,0 +1,50 @@
+"""`headrace brokers` on a real broker: who is there, what is set, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.testing import Broker
+from tests.sockets.cli.conftest import CommandLine
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(settings={"headrace.durability": "disk"}) as running:
+        yield running
+
+
+def test_brokers_are_listed(headrace: CommandLine) -> None:
+    told = headrace.json("brokers", "list")
+    [one] = told["brokers"]
+    assert f"{one['host']}:{one['port']}" == headrace.bootstrap
+    assert one["controller"] and one["free_bytes"] > 0
+    assert headrace("brokers", "list").splitlines()[0] == f"cluster {told['cluster']}"
+
+
+def test_settings_are_shown_with_who_set_them(headrace: CommandLine) -> None:
+    shown = headrace("brokers", "describe")
+    [line] = [one for one in shown.splitlines() if one.startswith("headrace.durability")]
+    assert line.split() == ["headrace.durability", "disk", "start", "by", "a", "restart"]
+    assert "num.partitions" not in shown
+    assert "num.partitions" in headrace("brokers", "describe", "--all")
+    rows = headrace("brokers", "describe", "--match", "log.retention").splitlines()[2:]
+    assert rows and all("log.retention" in row for row in rows)
+    told = headrace.json("brokers", "describe")
+    assert told["settings"]["headrace.durability"]["source"] == "STATIC_BROKER_CONFIG"
+    assert headrace.failure("brokers", "describe", "9") == "There is no broker 9; there are 1."
+
+
+def test_settings_are_changed_and_a_slip_is_refused(headrace: CommandLine) -> None:
+    headrace("brokers", "alter", "--config", "log.retention.ms=60000")
+    assert "all brokers" in headrace("brokers", "describe", "--match", "log.retention.ms")
+    headrace("brokers", "alter", "1", "--config", "log.retention.ms=70000")
+    assert "this broker" in headrace("brokers", "describe", "--match", "log.retention.ms")
+    headrace("brokers", "alter", "1", "--unset", "log.retention.ms")
+    headrace("brokers", "alter", "--unset", "log.retention.ms")
+    assert "default" in headrace("brokers", "describe", "--match", "log.retention.ms")
+    slip = headrace.failure("brokers", "alter", "--config", "min.insync.replica=2")
+    assert slip == "There is no setting min.insync.replica. Did you mean min.insync.replicas?"
+    assert headrace.exit_code("brokers", "alter") == 2

@@ -1,0 +1,287 @@
+"""Names, keys, values and errors that would steer a terminal: every command shows them as text.
+
+A client may call its groups, members, transactions, headers and users as it likes. Whoever looks at
+them must not run what it wrote: nothing but colours of our own reaches the terminal, no line begins
+with what somebody else wrote, and JSON gives the names back exactly.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+import typer.main
+from typer.exceptions import TyperException
+
+from headrace.app.dead_letters import why_headers
+from headrace.cli.failure import Failure
+from headrace.cli.main import COMMANDS, app, module_of
+from headrace.foreign_text import indented
+from headrace.protocol.record_batch import Record, RecordHeader, build
+from headrace.testing import Broker
+from tests.sockets.cli.conftest import CommandLine
+
+# A window title, a cleared screen, another direction, an 8-bit escape, a forged row, markup.
+HOSTILE = "eve\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r\nFORGED\u2028row [red]x[/red] :smile:"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SETTINGS = {
+    "authorizer.class.name": STANDARD,
+    "super.users": "User:ANONYMOUS",
+    "transaction.partition.verification.enable": "false",
+}
+TRIGGERS = """
+[triggers.t]
+topic = "lines"
+url = "http://localhost:1/\x7f"
+"""
+
+
+def walk(folder: Path) -> list[list[str]]:
+    """Every command that can show what others wrote, with words that make it do so."""
+    return [
+        ["topics", "list"],
+        ["topics", "list", "--all"],
+        ["topics", "describe", "lines"],
+        ["topics", "describe", HOSTILE],
+        ["topics", "create", HOSTILE],
+        ["topics", "create", "other", "--config", f"{HOSTILE}=1"],
+        ["topics", "alter", "lines", "--config", f"{HOSTILE}=1"],
+        ["topics", "alter", "lines", "--unset", HOSTILE],
+        ["topics", "delete", HOSTILE, "--yes"],
+        ["produce", HOSTILE, str(folder / "lines")],
+        ["produce", "lines", str(folder / HOSTILE.replace("/", "_"))],
+        ["consume", "lines"],
+        ["consume", "lines", "--plain"],
+        ["consume", "lines", "--headers"],
+        ["consume", "lines", "--plain", "--headers"],
+        ["consume", "lines", "--format", "%t %k %s %h"],
+        ["consume", HOSTILE],
+        ["delay", "enable", HOSTILE],
+        ["delay", "disable", HOSTILE, "--yes"],
+        ["delay", "list", "--topic", HOSTILE],
+        ["delay", "show", HOSTILE, HOSTILE],
+        ["delay", "cancel", HOSTILE, HOSTILE],
+        ["delay", "reschedule", HOSTILE, HOSTILE, "--delay", "1s"],
+        ["delay", "stats"],
+        ["brokers", "list"],
+        ["brokers", "describe", "--all"],
+        ["brokers", "alter", "--config", f"{HOSTILE}=1"],
+        ["groups", "list"],
+        ["groups", "describe", HOSTILE],
+        ["groups", "describe", HOSTILE, "--members"],
+        ["groups", "describe", HOSTILE + "!"],
+        ["groups", "reset", HOSTILE, "--topic", "lines", "--to-end"],
+        ["groups", "reset", HOSTILE + "!", "--topic", "lines", "--to-end"],
+        ["groups", "reset", "new", "--topic", HOSTILE, "--to-end", "--export"],
+        ["groups", "delete", HOSTILE, "--yes"],
+        ["dead-letters", "list"],
+        ["dead-letters", "list", "lines.eve.dead"],
+        ["dead-letters", "show", "lines.eve.dead", "0/0"],
+        ["dead-letters", "redrive", "lines.eve.dead"],
+        ["dead-letters", "discard", "lines.eve.dead", "--execute", "--reason", HOSTILE],
+        ["dead-letters", "list", "lines.eve.dead", "--settled"],
+        ["transactions", "list"],
+        ["transactions", "describe", HOSTILE],
+        ["transactions", "abort", HOSTILE],
+        ["acls", "list"],
+        ["acls", "add", "-p", f"User:{HOSTILE}", "-o", "read", "--group", HOSTILE],
+        ["acls", "remove", "-p", HOSTILE, "--yes"],
+        ["quotas", "list"],
+        ["quotas", "set", "producer_byte_rate=9", "--user", HOSTILE],
+        ["quotas", "remove", "producer_byte_rate", "--user", HOSTILE],
+        ["users", "list"],
+        ["users", "add", HOSTILE, "--generate"],
+        ["users", "remove", HOSTILE],
+        ["triggers", "check", str(folder / "triggers.toml")],
+        ["triggers", "check", HOSTILE],
+        ["segment", "dump", str(folder / "00000000000000000000.log"), "--records"],
+        ["segment", "dump", HOSTILE],
+        ["doctor"],
+        ["doctor", "--topic", HOSTILE],
+        ["app", "describe", HOSTILE],
+        ["pipeline", "list", "--data", str(folder)],
+        ["pipeline", "status", HOSTILE],
+        ["pipeline", "stop", HOSTILE],
+        ["pipeline", "reset", HOSTILE, "--yes"],
+        ["pipeline", "new", HOSTILE],
+        ["lake", "compact", HOSTILE],
+        ["lake", "versions", HOSTILE],
+        ["lake", "show", HOSTILE],
+        ["lake", "generate", HOSTILE, "--records", "1"],
+        ["security", "init", "--user", HOSTILE],
+        [HOSTILE],
+        ["topics", HOSTILE],
+        ["topics", "list", f"--{HOSTILE}"],
+        ["consume", "lines", "--from", HOSTILE],
+        ["topics", "list", "-X", HOSTILE],
+        ["topics", "list", "-X", f"{HOSTILE}=1"],
+    ]
+
+
+# Those that run until interrupted, or start a Spark; they speak through the same functions.
+NOT_WALKED = {
+    ("start",),
+    ("delay", "serve"),
+    ("app", "run"),
+    ("triggers", "run"),
+    ("pipeline", "run"),
+    ("lake", "fill"),
+    ("track", "serve"),
+    ("track", "generate"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("hostile")
+    (made / "lines").write_text("x\n")
+    (made / "triggers.toml").write_text(TRIGGERS)
+    record = Record(HOSTILE.encode(), HOSTILE.encode(), headers=[RecordHeader(HOSTILE, b"x")])
+    (made / "00000000000000000000.log").write_bytes(bytes(build([record], base_offset=0)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """With one of everything that a client can name as it likes."""
+    with Broker(settings=SETTINGS) as running:
+        at = {"bootstrap.servers": running.bootstrap, "client.id": HOSTILE, "log_level": 0}
+        plain = confluent_kafka.Producer(at)
+        plain.produce("lines", HOSTILE, key=HOSTILE, headers=[(HOSTILE, HOSTILE.encode())])
+        why: Any = why_headers(
+            LookupError(HOSTILE),
+            attempts=1,
+            first_at_ms=0,
+            last_at_ms=0,
+            origin=("lines", 0, 0),
+            group=HOSTILE,
+        )
+        for name in ("lines.eve.dead", "lines.eve.retry"):
+            plain.produce(name, HOSTILE, key=HOSTILE, headers=[(HOSTILE, b"x"), *why])
+        assert plain.flush(20) == 0
+        sender = confluent_kafka.Producer({**at, "transactional.id": HOSTILE})
+        sender.init_transactions(20)
+        sender.begin_transaction()
+        sender.produce("lines", b"open")
+        assert sender.flush(20) == 0
+        reader = confluent_kafka.Consumer(
+            {
+                **at,
+                "group.id": HOSTILE,
+                "group.instance.id": HOSTILE,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        reader.subscribe(["lines"])
+        assert reader.poll(30) is not None
+        reader.commit(asynchronous=False)
+        yield running
+        reader.close()
+        sender.abort_transaction()
+
+
+@contextmanager
+def terminal(shown: list[str]) -> Iterator[None]:
+    """Standard output and error are a terminal; what it would show is appended to `shown`."""
+    ours, theirs = pty.openpty()
+    raw = io.BytesIO()
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 65536):
+                raw.write(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(theirs, "w", encoding="utf-8") as screen:
+        with redirect_stdout(screen), redirect_stderr(screen):
+            yield
+        screen.flush()
+    reader.join()
+    os.close(ours)
+    shown.append(raw.getvalue().decode().replace("\r\n", "\n"))
+
+
+def outcome(words: list[str]) -> str:
+    """What the command says when it fails, as `main.run` would print it; "" if it does not."""
+    try:
+        app(words, standalone_mode=False)
+    except Failure as failure:
+        return indented(str(failure))
+    except TyperException as misuse:
+        return indented(misuse.format_message())
+    return ""
+
+
+def assert_harmless(words: list[str], shown: str) -> None:
+    plain = COLOURS.sub("", shown)
+    for line in plain.split("\n"):
+        assert line.replace("\t", "").isprintable(), (words[:2], line)
+        if not {"--plain", "--format"} & set(words):  # there a value's own line ends stay
+            assert not line.startswith("FORGED"), (words[:2], line)
+
+
+def test_no_command_lets_anything_through(
+    broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.chdir(folder)
+    everything = []
+    for words in walk(folder):
+        shown: list[str] = []
+        with terminal(shown):
+            said = outcome(words)
+        assert_harmless(words, shown[0] + said)
+        everything.append(shown[0] + said)
+    together = "".join(everything)
+    assert together.count("[red]x[/red] :smile:") > 40, "it was shown, and its markup with it"
+
+
+def test_a_pipe_gets_one_row_per_group(broker: Broker, folder: Path) -> None:
+    headrace = CommandLine(broker.bootstrap)
+    lines = headrace("groups", "list").splitlines()
+    assert len(lines) == len(headrace.json("groups", "list")) + 1
+    assert all(line.isprintable() for line in lines)
+
+
+def test_json_is_exact_and_harmless(broker: Broker) -> None:
+    headrace = CommandLine(broker.bootstrap)
+    for words, found in (
+        (["groups", "list"], lambda said: [one["group"] for one in said]),
+        (["transactions", "list"], lambda said: [one["transactional_id"] for one in said]),
+    ):
+        said = headrace(*words, "--json")
+        assert said.replace("\n", "").isprintable()
+        assert HOSTILE in found(json.loads(said))
+    [record] = headrace.json_lines("consume", "lines", "--count", "1")
+    assert record["key"] == record["value"] == record["headers"][0]["name"] == HOSTILE
+
+
+def test_a_value_into_a_pipe_is_as_it_was(broker: Broker) -> None:
+    headrace = CommandLine(broker.bootstrap)
+    assert headrace("consume", "lines", "-n", "1") == HOSTILE.replace("\r\n", "\n") + "\n"
+    assert headrace("consume", "lines", "-n", "1", "--format", "%k").startswith("eve\x1b]0;owned")
+
+
+def test_every_command_is_walked(folder: Path) -> None:
+    walked = {tuple(words[:2]) for words in walk(folder)} | {(words[0],) for words in walk(folder)}
+    for name in COMMANDS:
+        command = typer.main.get_command(import_module(module_of(name)).app)
+        leaves = [(name, leaf) for leaf in getattr(command, "commands", ())] or [(name,)]
+        for leaf in leaves:
+            assert leaf in walked or leaf in NOT_WALKED, (
+                f"{' '.join(leaf)}: walk it, or say why not"
+            )
