@@ -58,6 +58,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         our_value=r(r"^'absent'$"),
     ),
     Difference(
+        "Levels of features that are not served",
+        "`share.version` and `streams.version` are 1 in a new cluster",
+        "0: without them; they can be lowered and not raised",
+        "a level says to clients that groups of the kind are served",
+        r(r"^api_versions: "),
+        r(r"^finalized_features\.(share|streams)\.version$"),
+        our_value=r(r"^'absent'$"),
+    ),
+    Difference(
         "Topics created by asking for them",
         "Metadata answers UNKNOWN_TOPIC_OR_PARTITION, the topic is there a moment later",
         "answers with the new topic at once",

@@ -1,8 +1,8 @@
 """Decisions about feature levels: what a new cluster begins with, and how levels change.
 
-A level may rise as far as this controller and every registered broker understand it. It may fall
-only if the client says that it wants that, and metadata.version not at all: lower levels have
-no place for some of what higher ones wrote.
+A level may rise as far as this controller and every registered broker understand it, and not for
+what is not served. It may fall only if the client says that it wants that, and metadata.version not
+at all: lower levels have no place for some of what higher ones wrote.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from headrace.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    NOT_SERVED,
     SUPPORTED_FEATURES,
 )
 from headrace.metadata.image import BROKER_RESOURCE, MetadataImage
@@ -128,6 +129,8 @@ def _general_fault_of(
         return "it would go down, which has to be asked for as a downgrade, safe or unsafe."
     if level > current and upgrade_type != UPGRADE:
         return "that is up, and a downgrade was asked for."
+    if level > current and name in NOT_SERVED:
+        return f"{NOT_SERVED[name]} are not served yet."
     return None
 
 
