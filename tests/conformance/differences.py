@@ -275,6 +275,23 @@ DIFFERENCES: tuple[Difference, ...] = (
         our_value=r(r"^'absent'$"),
     ),
     Difference(
+        "Settings that ask for what is not supported",
+        "`config.providers` and `ssl.engine.factory.class` are taken",
+        "INVALID_REQUEST, and a node whose file has them does not start",
+        "a setting is never taken and then ignored, unless its documentation says so",
+        r(
+            r"^configs: every setting of the broker: "
+            r"(config\.providers|ssl\.engine\.factory\.class) for "
+        ),
+    ),
+    Difference(
+        "The map of listeners, set to its default",
+        "INVALID_REQUEST: the default does not name the controller's listener",
+        "taken: it is what holds",
+        "here there is no controller's listener unless one is asked for",
+        r(r"^configs: every setting of the broker: listener\.security\.protocol\.map for 1$"),
+    ),
+    Difference(
         "Settings of our own",
         "has none that begin with `headrace.`",
         "`headrace.durability`, `headrace.delay.service`, `headrace.audit`, `headrace.first.users`",

@@ -44,6 +44,10 @@ _THREAD_COUNTS = frozenset(
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
     }
 )
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
@@ -55,9 +59,11 @@ _OF_ONE_LISTENER = frozenset(
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
         "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.keystore.type",
         "ssl.truststore.certificates",
         "ssl.truststore.location",
+        "ssl.truststore.password",
         "ssl.truststore.type",
     }
 )
@@ -291,6 +297,9 @@ def fault_between_settings(values: Mapping[str, Any]) -> str | None:
             f"queued.max.request.bytes ({queued}) must have room for one request of "
             f"socket.request.max.bytes ({largest})."
         )
+    room, threads = values["log.cleaner.dedupe.buffer.size"], values["log.cleaner.threads"]
+    if room < threads << 20:
+        return f"log.cleaner.dedupe.buffer.size must be at least {threads << 20}, 1 MB per thread."
     try:
         connections_by_address(values["max.connections.per.ip.overrides"])
     except BadValue as fault:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.metadata.config_definitions import BROKER_SETTINGS
+from headrace.metadata.config_definitions.definition import ConfigType
 from headrace.protocol.messages import (
     alter_configs,
     describe_configs,
@@ -167,6 +169,30 @@ def changes_to_the_broker(stage: Stage) -> None:
         wait_for(stage, "1", "log.cleaner.backoff.ms", "15000", kind=BROKER)
 
 
+def every_setting_of_the_broker(stage: Stage) -> None:
+    """Which of them a client may change, for one broker and for all: validated, not stored."""
+    samples = {
+        ConfigType.BOOLEAN: "true",
+        ConfigType.DOUBLE: "0.5",
+        ConfigType.LIST: "a,b",
+        ConfigType.STRING: "x",
+        ConfigType.CLASS: "java.lang.String",
+        ConfigType.PASSWORD: "secret",
+    }
+    for definition in BROKER_SETTINGS.values():
+        if definition.name.startswith("headrace.") or definition.internal:
+            continue
+        for of in ("1", ""):
+            for value in (definition.format(definition.default), samples.get(definition.type, "4")):
+                change = AlterableConfig(definition.name, SET, value or "")
+                resource = AlterConfigsResource(BROKER, of, [change])
+                request = IncrementalAlterConfigsRequest([resource], True)
+                answer: Any = stage.connection.ask(incremental_alter_configs, 1, request)
+                line = f"{definition.name} for {of or 'all'}"
+                told = stage.answers.setdefault(line, {})
+                told[f"to {value or 'nothing'}"] = answer.responses[0].error_code
+
+
 def whole_replacement(stage: Stage) -> None:
     """AlterConfigs sets what it names and takes everything else back to its default."""
     for version in alter_configs.VERSIONS:
@@ -230,6 +256,7 @@ STORIES = (
     changes,
     several_resources,
     changes_to_the_broker,
+    every_setting_of_the_broker,
     whole_replacement,
     resources_with_settings,
 )

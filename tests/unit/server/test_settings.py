@@ -196,7 +196,6 @@ def test_no_setting_for_something_unsupported_starts() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}, "Kerberos"),  # though it is the default
         ({"sasl.login.class": "x"}, "classes of Java"),
         ({"authorizer.class.name": "com.example.Mine"}, "StandardAuthorizer, which is built in"),
         ({"super.users": "admin"}, "super.users names principals such as User:alice, not 'admin'"),
@@ -236,6 +235,8 @@ def test_what_cannot_be_done_is_said(settings: dict[str, str], said: str) -> Non
         {"authorizer.class.name": ""},
         {"ssl.cipher.suites": ""},
         {"remote.log.storage.system.enable": "false"},
+        {"remote.fetch.max.wait.ms": "5"},  # of a feature that cannot be switched on
+        {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"},
         {"transaction.two.phase.commit.enable": "false"},
         {"metric.reporters": ""},
         {"controller.quorum.voters": "1@localhost:9093"},

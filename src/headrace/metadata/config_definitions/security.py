@@ -131,7 +131,8 @@ _SASL = (
         java_class("sasl.login.callback.handler.class", None,
             "Class that answers questions of the login."),
     ),
-    *unsupported("Kerberos",
+    # Whoever wants Kerberos enables the mechanism GSSAPI, which is refused.
+    *without_effect("no listener can have Kerberos (GSSAPI)",
         listing("sasl.kerberos.principal.to.local.rules", ("DEFAULT",), None,
             "How a Kerberos principal becomes a user's name.", PER_BROKER),
         string("sasl.kerberos.service.name", None, None,

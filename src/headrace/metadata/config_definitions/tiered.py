@@ -14,6 +14,7 @@ from headrace.metadata.config_definitions.rows import (
     long,
     string,
     unsupported,
+    without_effect,
 )
 
 _WHAT = "tiered storage"
@@ -46,7 +47,8 @@ _STORAGE = unsupported(_WHAT,
     integer("remote.log.metadata.custom.metadata.max.bytes", 128, at_least(0),
         "Most bytes that the storage plug-in may add to a segment's metadata."),
 )
-_WORK = unsupported(_WHAT,
+# How the work is done says nothing about whether it is wanted: the switch above does.
+_WORK = without_effect("tiered storage is not supported, so there is no such work",
     long("remote.log.index.file.cache.total.size.bytes", 1024**3, at_least(1),
         "Room on local disk for indexes of remote segments.", CLUSTER_WIDE),
     integer("remote.log.manager.thread.pool.size", 2, at_least(1),
