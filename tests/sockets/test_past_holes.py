@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from struct import pack
 
@@ -355,28 +353,6 @@ def test_bombs_in_batches_are_refused_where_records_are_looked_at(bench, name):
         batch = batch_around(codec, payload, bench.now.wall_ms)
         assert bench.produce(topic, records=batch).error_code != 0
         assert bench.fetch(topic).high_watermark == 0
-
-
-def test_bombs_take_no_memory():
-    """In a process of its own: what C libraries take is seen only from outside."""
-    script = f"""
-import resource
-from headrace.protocol import compression
-from headrace.protocol.errors import MalformedMessage
-bombs = {list(CLAIM_OF_GIGABYTES.values())!r}
-for codec, data in bombs:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    try:
-        compression.decompress(codec, data, {4 * MB})
-    except MalformedMessage:
-        pass
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 24 * 1024, (codec, len(data), grown)
-"""
-    done = subprocess.run(
-        [sys.executable, "-"], input=script, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
 
 
 # ---- CVE-2026-33558: secrets in logs ------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +11,6 @@ from rich.console import Console
 from headrace.cli.pipeline_bar import Bar
 from headrace.pipelines import session
 from headrace.pipelines.bar import Seen, Stages, waiting
-from headrace.pipelines.failure import PipelineError
 
 
 @dataclass
@@ -94,16 +92,3 @@ def test_what_the_person_gives_wins_and_a_cluster_is_left_as_it_is() -> None:
     assert session.cores("local-cluster[2,1,1024]") is None
     assert not on_cluster.keys() & session.LOCAL.keys()
     assert "spark.sql.shuffle.partitions" not in on_cluster
-
-
-def test_a_master_that_is_not_there_is_said_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
-        session.must_answer(f"spark://127.0.0.1:1,127.0.0.1:{port}")
-    with pytest.raises(
-        PipelineError, match=f"No Spark master answers .127.0.0.1:{port}: .*refused"
-    ):
-        session.must_answer(f"spark://127.0.0.1:{port}")
-    with pytest.raises(PipelineError, match="it is spark://HOST:PORT"):
-        session.must_answer("spark://somewhere")
-    session.must_answer("yarn")  # Spark knows where that is

@@ -1,13 +1,11 @@
 """The machine's disk: whole writes or none, reads to the end, locks that keep others out."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from headrace.server import real_disk
-from headrace.server.real_disk import FolderInUse, FolderLock, RealDisk
+from headrace.server.real_disk import RealDisk
 
 
 @pytest.fixture
@@ -156,26 +154,3 @@ def test_a_file_stays_open_over_rename_and_removal(disk, tmp_path):
     disk.remove(f"{tmp_path}/a.deleted")
     assert file.read(4, 0) == b"data"
     file.flush()
-
-
-OTHER_PROCESS = """
-import sys
-from headrace.server.real_disk import FolderInUse, FolderLock
-try:
-    FolderLock(sys.argv[1])
-except FolderInUse:
-    sys.exit(3)
-"""
-
-
-def test_a_folder_has_one_process(tmp_path):
-    def other():
-        return subprocess.run([sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]).returncode
-
-    lock = FolderLock(str(tmp_path))
-    assert (tmp_path / ".lock").exists()
-    assert other() == 3
-    lock.release()
-    lock.release()
-    assert other() == 0
-    assert issubclass(FolderInUse, Exception)
