@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from headrace.broker.topics import Topic
+from headrace.coordination.deadlines import NEVER_MS
 from headrace.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -113,6 +114,8 @@ class Coordinator:
         "_purgatory",
         "_appended",
         "_again_ms",
+        "_alarm",
+        "_alarm_ms",
     )
 
     def __init__(
@@ -134,6 +137,9 @@ class Coordinator:
         self._compression = compression
         # By partition: when what is due is tried again that the disk has refused.
         self._again_ms: dict[int, int] = {}
+        # Waits in the purgatory for the first deadline of all shards, so that the loop wakes then.
+        self._alarm: Parked | None = None
+        self._alarm_ms = NEVER_MS
 
     # --- requests
 
@@ -164,6 +170,8 @@ class Coordinator:
         finally:
             if shard.settled:
                 self._wake(shard)
+            if shard.machine.deadlines.earliest_ms < self._alarm_ms:
+                self._set_alarm(shard.machine.deadlines.earliest_ms, now)
         leader = journal_of(shard).leader
         if type(response) is Later:
             if response.answer is None or leader.high_watermark < response.at_offset:
@@ -188,6 +196,26 @@ class Coordinator:
                 self._run_due(index, shard, now)
                 if shard.settled:
                     self._wake(shard)
+        # What is due still, the disk has refused: a later look tries it again.
+        ahead = [s.machine.deadlines.earliest_ms for s in self.shards]
+        first_ms = min((at_ms for at_ms in ahead if at_ms > now_ms), default=NEVER_MS)
+        if first_ms < self._alarm_ms:
+            self._set_alarm(first_ms, now)
+
+    def _set_alarm(self, at_ms: int, now: Now) -> None:
+        """A session or a rebalance ends when its time is over, not at the next look at all."""
+
+        def attempt(expired: bool) -> bool | None:
+            if not expired:
+                return None
+            self._alarm, self._alarm_ms = None, NEVER_MS
+            self.tick(now)
+            return True
+
+        if self._alarm is not None:
+            self._purgatory.forget(self._alarm)
+        self._alarm, self._alarm_ms = Parked(attempt, deadline_ms=at_ms, hangs_on=[]), at_ms
+        self._purgatory.park(self._alarm)
 
     def _run_due(self, index: int, shard: Shard, now: Now) -> None:
         try:

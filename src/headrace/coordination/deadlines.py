@@ -11,15 +11,19 @@ from heapq import heapify, heappop, heappush
 
 # Dropped deadlines stay in the heap until they are reached; it is swept when those prevail.
 SWEEP_ABOVE = 1_000
+NEVER_MS = 1 << 62
 
 
 class Deadlines:
-    __slots__ = ("_heap", "_count", "at")
+    __slots__ = ("_heap", "_count", "at", "earliest_ms")
 
     def __init__(self) -> None:
         self.at: dict[Hashable, int] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._count = 0  # breaks ties, in the order of setting
+        # None is reached before it. Costs a slot to look at; `next_ms`, which knows of deadlines
+        # that were moved or dropped since, makes it exact.
+        self.earliest_ms = NEVER_MS
 
     def set(self, key: Hashable, at_ms: int) -> None:
         before = self.at.get(key)
@@ -38,10 +42,12 @@ class Deadlines:
             at_ms, _, key = heap[0]
             real_ms = self.at.get(key)
             if real_ms == at_ms:
+                self.earliest_ms = at_ms
                 return at_ms
             heappop(heap)
             if real_ms is not None and real_ms > at_ms:
                 self._push(key, real_ms)
+        self.earliest_ms = NEVER_MS
         return None
 
     def reached(self, now_ms: int) -> Hashable | None:
@@ -50,6 +56,8 @@ class Deadlines:
         return self._heap[0][2] if next_ms is not None and next_ms <= now_ms else None
 
     def _push(self, key: Hashable, at_ms: int) -> None:
+        if at_ms < self.earliest_ms:
+            self.earliest_ms = at_ms
         self._count += 1
         heappush(self._heap, (at_ms, self._count, key))
         if len(self._heap) > SWEEP_ABOVE and len(self._heap) > 2 * len(self.at):

@@ -35,6 +35,7 @@ from typing import Any, Protocol
 
 from crc32c import crc32c
 
+from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.records import Encoded, Record, RecordCodec
 from headrace.environment import Now
 from headrace.protocol import compression, control_records, record_batch
@@ -112,6 +113,7 @@ class Machine(Protocol):
     """One shard's state; see the head of this module."""
 
     codec: RecordCodec
+    deadlines: Deadlines  # what is due at its moment; the rest by `next_due_ms`, a little late
 
     @property
     def next_due_ms(self) -> int | None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.coordination.transaction import transaction as steps
@@ -68,6 +69,7 @@ class TransactionMachine:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, None] = {}  # ids whose markers are to be written
         self._ongoing: dict[str, None] = {}
+        self.deadlines = Deadlines()  # none: it is looked for what is over once in a while
         self._settings = settings
         self._fresh_id = fresh_id
         self._next_abort_ms: int | None = None  # monotonic
