@@ -1,13 +1,14 @@
-"""`headrace segment dump`: what stands in Kafka's files, ours or Apache Kafka's.
+"""`headrace segment`: what stands in Kafka's files, what is damaged in them, and ways to repair it.
 
-Needs no broker and changes nothing. Ends with 1 if a file is damaged.
+Needs no broker. `dump` and `check` change nothing and end with 1 if something is damaged; `repair`
+changes what it was told to and keeps all that it replaces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +29,9 @@ from headrace.cli.dump.small_files import (
 from headrace.cli.failure import Failure
 from headrace.protocol.errors import MalformedMessage
 from headrace.storage import checkpoints
+
+if TYPE_CHECKING:
+    from headrace.cli.damage.data_folder import Check
 
 app = typer.Typer(
     help="Look into Kafka's files on disk.",
@@ -66,7 +70,7 @@ WHAT_IT_READS = (
 
 @app.callback()
 def about() -> None:
-    """Look into Kafka's files on disk."""
+    """Look into Kafka's files on disk, find damage, repair it."""
 
 
 @app.command(help=WHAT_IT_READS)
@@ -92,6 +96,58 @@ def dump(
                 output.write_line(row.as_text())
     if damaged:
         raise Failure(f"{output.count(damaged, 'place')} of what was read is damaged.")
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show all damage of a data folder; changes nothing. Ends with 1 if there is any."""
+    from headrace.cli.damage import report
+
+    if report.is_in_use(folder):
+        output.note(f"A node runs on {folder}: what it is writing now may look damaged.")
+    found = _check(folder)
+    (report.tell_json if as_json else report.tell)(found)
+    if found.damage:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    way: Annotated[
+        list[str],
+        typer.Option("--way", metavar="WAY", help="What to do; repeat for more. None: show them."),
+    ] = [],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show ways to repair a data folder, or take them. What is replaced is kept in a folder."""
+    from headrace.cli.damage import repairing, report
+
+    if report.is_in_use(folder):
+        raise Failure(f"A node runs on {folder}: stop it before you repair its files.")
+    found = _check(folder)
+    repairing.repair(found, way, dry_run=dry_run, as_json=as_json)
+
+
+def _check(folder: Path) -> Check:
+    from headrace.cli.damage import report
+    from headrace.cli.damage.data_folder import Check
+
+    bar = report.Bar(folder)
+    found = Check(folder, bar)
+    try:
+        found.run()
+    except OSError as problem:
+        raise Failure(f"Cannot read {problem.filename or folder}: {problem.strerror}.") from problem
+    finally:
+        bar.end()
+    return found
 
 
 def rows_of(path: Path, *, records: bool) -> Iterator[Row]:

@@ -42,7 +42,7 @@ from headrace.consensus.voters import (
     voters_record,
 )
 from headrace.environment import Disk
-from headrace.metadata.image import MetadataImage
+from headrace.metadata.image import InconsistentMetadata, MetadataImage
 from headrace.metadata.snapshot_records import records_of
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
@@ -283,7 +283,11 @@ class MetadataLog:
             raise self._unreadable(offset, str(fault)) from fault
         if last is None:
             raise self._unreadable(offset, "nothing is there")
-        return image.apply(records, offset=last.last_offset, epoch=last.epoch, wall_ms=last.wall_ms)
+        behind = {"offset": last.last_offset, "epoch": last.epoch, "wall_ms": last.wall_ms}
+        try:
+            return image.apply(records, **behind)
+        except InconsistentMetadata as fault:
+            raise self._unreadable(offset, str(fault)) from fault
 
     def _unreadable(self, offset: int, reason: str) -> UnusableMetadata:
         return UnusableMetadata(

@@ -1,0 +1,1 @@
+"""What `headrace segment check` finds damaged in a data folder, and what `repair` does about it."""

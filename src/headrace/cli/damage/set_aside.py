@@ -1,0 +1,50 @@
+"""Where `segment repair` keeps what it replaces: a folder per repair, inside the data folder.
+
+It lies in the metadata log's folder: on the same disk as the data, and in the only place where
+Apache Kafka, which ends at a folder it does not know, passes over it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headrace.consensus.formatting import METADATA_FOLDER
+from headrace.server.real_disk import FOLDER_MODE
+
+FOLDER = "set-aside"
+
+
+class SetAside:
+    """Made when the first file comes."""
+
+    def __init__(self, data: Path, now: datetime | None = None) -> None:
+        moment = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+        self._data = data
+        folder = data / METADATA_FOLDER / FOLDER
+        names = (moment, *(f"{moment}-{number}" for number in range(2, 1_000)))
+        # Two repairs within a second must not replace what the first has kept.
+        self.folder = next(folder / name for name in names if not (folder / name).exists())
+
+    def move(self, path: Path) -> Path:
+        """The file is where it was no more."""
+        kept = self._place(path)
+        os.replace(path, kept)
+        return kept
+
+    def copy(self, path: Path) -> Path:
+        """The file is about to be changed in place. What is kept is how it was before the first."""
+        kept = self._place(path)
+        if kept.exists():
+            return kept
+        shutil.copy2(path, kept)
+        with kept.open("rb") as file:
+            os.fsync(file.fileno())
+        return kept
+
+    def _place(self, path: Path) -> Path:
+        kept = self.folder / path.relative_to(self._data)
+        os.makedirs(kept.parent, mode=FOLDER_MODE, exist_ok=True)
+        return kept

@@ -1,0 +1,219 @@
+"""What each way of `segment repair` does to the files; each answers what it did, line by line.
+
+With `dry_run` a way finds out what it can do, says so, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.broker.identity import Identity, identity_to_bytes
+from headrace.cli.damage.bit_search import mended
+from headrace.cli.damage.data_folder import Check, shown
+from headrace.cli.damage.finding import Finding, Kind
+from headrace.cli.damage.log_files import LogFiles, check_log_files
+from headrace.cli.damage.set_aside import SetAside
+from headrace.cli.failure import Failure
+from headrace.consensus.batches import batches_in
+from headrace.consensus.metadata_survey import LogDamage, survey
+from headrace.consensus.recovery_point import FILE_NAME as RECOVERY_POINT
+from headrace.consensus.recovery_point import encode_recovery_point
+from headrace.consensus.voters import Voter, voters_in
+from headrace.protocol import uuids
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.protocol.record_batch import BatchHeader, header_at
+from headrace.server.real_disk import RealDisk
+from headrace.storage import checkpoints
+from headrace.storage.batch_scan import BatchScan, DamagedRange
+
+
+def flip_bits(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:
+    done = []
+    for finding in findings:
+        ranges = [finding] if finding.position is not None else _ranges_of(finding.path)
+        for damage in ranges:
+            line = _flip_in(check, damage, aside, dry_run)
+            if line:
+                done.append(line)
+    return done
+
+
+def _ranges_of(path: Path) -> list[Finding]:
+    """The damaged batches of a snapshot, whose finding speaks of the whole file."""
+    scan = BatchScan(RealDisk().open(str(path)), next_offset=0, contiguous=True)
+    ranges = []
+    for found in scan.batches():
+        if isinstance(found, DamagedRange):
+            place = (found.position, found.size, found.offset, found.next_offset)
+            ranges.append(Finding(Kind.DAMAGED, path, found.reason, *place))
+    return ranges
+
+
+def _flip_in(check: Check, damage: Finding, aside: SetAside, dry_run: bool) -> str | None:
+    assert damage.position is not None and damage.size is not None
+    with damage.path.open("rb") as file:
+        file.seek(damage.position)
+        old = file.read(damage.size)
+    has_holes = damage.path.suffix == ".log" and damage.path.parent != check.metadata
+    new = mended(old, base_offset=None if has_holes else damage.offset)
+    if new is None and has_holes:
+        new = mended(old, base_offset=damage.offset)
+    if new is None or not _continues(new, damage):
+        return None
+    byte = next(number for number in range(len(old)) if old[number] != new[number])
+    if not dry_run:
+        aside.copy(damage.path)
+        _write_at(damage.path, damage.position + byte, new[byte : byte + 1])
+    where = f"{shown(check, damage)} at byte {damage.position + byte}"
+    return f"flip one bit in {where}: the batch of offset {damage.offset} is whole again"
+
+
+def _continues(batch: bytes, damage: Finding) -> bool:
+    """Whether the offsets of a batch fit between its neighbours."""
+    header = header_at(batch, 0, 0)
+    assert damage.offset is not None, "a damaged range knows where it begins"
+    behind = damage.until if damage.until is not None else header.last_offset + 1
+    return damage.offset <= header.base_offset <= header.last_offset < behind
+
+
+def _write_at(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rebuild(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:
+    done = []
+    for finding in findings:
+        name = shown(check, finding)
+        if finding.path.name == checkpoints.LEADER_EPOCHS:
+            log = LogFiles(finding.path.parent, check.clean, 0, 0)
+            for _ in check_log_files(log, lambda _: None):
+                pass
+            if not dry_run:
+                aside.move(finding.path)
+                data = checkpoints.epochs_to_bytes(entry for entry in log.epochs if entry[0] >= 0)
+                RealDisk().write_file(str(finding.path), [data])
+            done.append(f"write {name} anew with {len(log.epochs)} epochs")
+        else:
+            if not dry_run:
+                aside.move(finding.path)
+            done.append(f"set {name} aside; the next start makes it anew")
+    return done
+
+
+def set_files_aside(
+    check: Check, findings: list[Finding], aside: SetAside, dry_run: bool
+) -> list[str]:
+    done = []
+    for finding in findings:
+        if not dry_run:
+            aside.move(finding.path)
+        done.append(f"set {shown(check, finding)} aside")
+    return done
+
+
+# --- the metadata
+
+
+def cut_metadata(
+    check: Check, findings: list[Finding], aside: SetAside, dry_run: bool
+) -> list[str]:
+    disk = RealDisk()
+    found = survey(disk, str(check.metadata), everything=True)
+    harmful = [damage for damage in found.damage if damage.until > found.base]
+    first = harmful[0] if harmful else None
+    end = first.offset if first is not None else found.end_offset
+    done = []
+    if first is not None:
+        path = Path(first.path)
+        later = [Path(found.path(base)) for base in found.segments if found.path(base) > first.path]
+        done.append(
+            f"cut {path.name} at byte {first.position}: the metadata log ends at offset {end}"
+        )
+        done += [f"set {after.name} aside" for after in later]
+        done += _what_is_lost(first, later)
+        if not dry_run:
+            aside.copy(path)
+            with path.open("r+b") as file:
+                file.truncate(first.position)
+                os.fsync(file.fileno())
+            for after in (*later, path.with_suffix(".index"), path.with_suffix(".timeindex")):
+                if after.exists():
+                    aside.move(after)
+    point = check.metadata / RECOVERY_POINT
+    done.append(f"write {point.name} anew: {max(end, found.base)}")
+    if not dry_run:
+        if point.exists():
+            aside.copy(point)
+        disk.write_file(str(point), [encode_recovery_point(max(end, found.base))])
+    return done
+
+
+def _what_is_lost(first: LogDamage, later: list[Path]) -> list[str]:
+    """The topics that were made behind the damage, as far as it can be read."""
+    names, records = [], 0
+    for path, position in [(Path(first.path), first.position), *((path, 0) for path in later)]:
+        file = RealDisk().open(str(path))
+        scan = BatchScan(file, next_offset=first.offset)
+        for batch in scan.batches(position):
+            if isinstance(batch, DamagedRange):
+                continue
+            records += batch.record_count
+            names += _topics_in(file.read(batch.size, batch.position))
+    lost = f"lose {records} readable records of the metadata behind the damage"
+    return [lost + (f", among them the topics {', '.join(names)}" if names else "")]
+
+
+def _topics_in(batch: bytes) -> list[str]:
+    try:
+        (found,) = batches_in(memoryview(batch))
+    except MalformedMessage:
+        return []
+    return [record.name for record in found.records if isinstance(record, TopicRecord)]
+
+
+def write_identity(
+    check: Check, findings: list[Finding], aside: SetAside, dry_run: bool
+) -> list[str]:
+    voter = _only_voter(check)
+    path = check.folder / checkpoints.META_PROPERTIES
+    text = path.read_bytes() if path.exists() else b""
+    try:
+        cluster_id = checkpoints.properties_from_bytes(text).get("cluster.id", "")
+        readable = len(uuids.from_text(cluster_id)) == 16
+    except (checkpoints.MalformedCheckpoint, ValueError):
+        readable = False
+    if not readable:
+        cluster_id = uuids.to_text(uuids.random_id(os.urandom(16)))
+    if not dry_run:
+        if path.exists():
+            aside.move(path)
+        identity = Identity(cluster_id, voter.id, voter.directory_id)
+        RealDisk().write_file(str(path), [identity_to_bytes(identity)])
+    kind = "as it was read: compare it with what you know" if readable else "a new one"
+    return [f"write {path.name}: node.id {voter.id}, cluster.id {cluster_id} ({kind})"]
+
+
+def _only_voter(check: Check) -> Voter:
+    """Of the newest record that says who votes, in a snapshot or in the log."""
+    voters: tuple[Voter, ...] = ()
+    snapshots, logs = check.metadata.glob("*.checkpoint"), check.metadata.glob("*.log")
+    for path in [*sorted(snapshots), *sorted(logs)]:
+        file = RealDisk().open(str(path))
+        for batch in BatchScan(file, next_offset=0).batches():
+            if isinstance(batch, BatchHeader) and batch.is_control:
+                (control,) = batches_in(memoryview(file.read(batch.size, batch.position)))
+                for message in control.records:
+                    voters = voters_in(message) if isinstance(message, VotersRecord) else voters
+    if len(voters) != 1:
+        raise Failure(
+            f"The metadata in {check.metadata} names {len(voters)} voters: who owned the folder "
+            "cannot be told. Bring meta.properties back from a copy."
+        )
+    return voters[0]
