@@ -51,6 +51,7 @@ FOLDERS = {
     "pipelines/shipped": "pipelines that come with it, and a generator of made-up visitors",
     "cli": "the `headrace` command, one module per command",
     "cli/checkup": "what the doctor looks at",
+    "cli/damage": "what `headrace segment check` finds in a data folder, and what `repair` does",
     "cli/delayed": "what `headrace delay` shows",
     "cli/dump": "what segment dump shows",
     "cli/secured": "what `headrace security init` writes",
