@@ -49,6 +49,12 @@ def note(text: str) -> None:
     typer.echo(escaped(text), err=True)
 
 
+def passing(text: str) -> None:
+    """A line on a terminal's standard error that the next one replaces; "" takes it away."""
+    sys.stderr.write(f"\r\x1b[K{escaped(text)}")
+    sys.stderr.flush()
+
+
 def write_line(text: str, *, dim: str = "") -> None:
     """As `say`, for a great many lines: it is not flushed each time. `dim` stands before it, and
     steps back on a terminal. Tabs stay."""

@@ -33,14 +33,13 @@ class Bar:
         done, total = output.size(self._done), output.size(self._total)
         line = f"{done} of {total} read, now {folder}"
         if self._drawn:
-            sys.stderr.write(f"\r\x1b[K{line[:100]}")
-            sys.stderr.flush()
+            output.passing(line[:100])
         else:
             output.note(line)
 
     def end(self) -> None:
         if self._drawn:
-            sys.stderr.write("\r\x1b[K")
+            output.passing("")
 
 
 def is_in_use(folder: Path) -> bool:
