@@ -100,13 +100,16 @@ def test_a_batch_that_differs_in_one_byte_is_not_taken_for_the_one_before():
     assert len(record_runs.runs_at(alike, HEADER_SIZE, len(alike), 20)) == 1
     moved = bytearray(alike)
     moved[first + 5] -= 2  # a shorter key, and so a value that begins a byte before
-    names, _ = keys_of_batch(bytes(moved), HEADER_SIZE, len(alike), 20)
+    with pytest.raises(MalformedMessage):
+        keys_of_batch(bytes(moved), HEADER_SIZE, len(alike), 20)
+    other = bytearray(alike)
+    other[first + 5 : first + 18] = bytes([18]) + b"007kkkkkk" + bytes([202, 1])  # a longer value
+    names, _ = keys_of_batch(bytes(other), HEADER_SIZE, len(alike), 20)
     assert [len(name) for name in names] == [10] * 7 + [9] + [10] * 12
     later = bytearray(alike)
     later[first + 3 : first + 6] = bytes([200, 1, later[first + 4]])  # a larger timestamp delta
-    names, _ = keys_of_batch(bytes(later), HEADER_SIZE, len(alike), 20)
-    assert names[6] == b"006kkkkkkk"
-    assert names[7] != b"007kkkkkkk"
+    with pytest.raises(MalformedMessage):
+        keys_of_batch(bytes(later), HEADER_SIZE, len(alike), 20)
 
 
 def test_an_offset_outside_its_batch_is_damage():

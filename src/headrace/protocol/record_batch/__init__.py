@@ -13,7 +13,6 @@ from headrace.protocol.record_batch.builder import (
     encode_record,
 )
 from headrace.protocol.record_batch.fast_walks import (
-    every_record_has_key,
     keys_and_values,
 )
 from headrace.protocol.record_batch.header import (
@@ -68,6 +67,7 @@ from headrace.protocol.record_batch.header import (
     read_header,
     seal,
 )
+from headrace.protocol.record_batch.keys import every_record_has_key
 from headrace.protocol.record_batch.records import (
     Record,
     RecordHeader,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from headrace.environment import Buffer
 from headrace.protocol import compression as codecs
 from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_zigzag
+from headrace.protocol.primitives import BROKEN, LARGEST_VARINT, read_zigzag
 from headrace.protocol.record_batch.header import (
     HEADER_SIZE,
     NO_TIMESTAMP,
@@ -102,15 +102,15 @@ def walk(batch: Buffer, max_bytes: int) -> Iterator[Record]:
 def _decode_record(
     data: bytes, pos: int, header: BatchHeader, stamped: int | None
 ) -> tuple[Record, int]:
-    length, pos = read_zigzag(data, pos)
+    length, pos = read_varint(data, pos)
     end = pos + length
     if length < SMALLEST_RECORD - 1 or end > len(data):
         raise MalformedMessage(f"record: a length of {length} does not fit the batch")
     timestamp_delta, pos = read_zigzag(data, pos + 1)
-    offset_delta, pos = read_zigzag(data, pos)
+    offset_delta, pos = read_varint(data, pos)
     key, pos = _read_bytes(data, pos, end)
     value, pos = _read_bytes(data, pos, end)
-    count, pos = read_zigzag(data, pos)
+    count, pos = read_varint(data, pos)
     if not 0 <= count * 2 <= end - pos:
         raise MalformedMessage(f"record: {count} headers do not fit")
     headers: list[RecordHeader] = []
@@ -119,7 +119,8 @@ def _decode_record(
         if name is None:
             raise MalformedMessage("record: a header has no name")
         header_value, pos = _read_bytes(data, pos, end)
-        headers.append(RecordHeader(name.decode(), header_value))
+        # Apache Kafka's brokers take a name that is not UTF-8, and its clients read it so.
+        headers.append(RecordHeader(name.decode(errors="replace"), header_value))
     if pos != end:
         raise MalformedMessage(f"record: its fields end {end - pos} bytes before its length says")
     timestamp = header.base_timestamp + timestamp_delta if stamped is None else stamped
@@ -127,10 +128,18 @@ def _decode_record(
 
 
 def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    length, pos = read_zigzag(data, pos)
-    if length < 0:
+    length, pos = read_varint(data, pos)
+    if length < 0:  # -1 by convention; Apache Kafka takes any
         return None, pos
     stop = pos + length
     if stop > end:
         raise MalformedMessage(f"record: {length} bytes do not fit")
     return data[pos:stop], stop
+
+
+def read_varint(data: Buffer, pos: int) -> tuple[int, int]:
+    """A signed varint of at most five bytes; only timestamps may take more, as in Apache Kafka."""
+    number, end = read_zigzag(data, pos)
+    if end - pos > LARGEST_VARINT:
+        raise MalformedMessage("a varint has more than five bytes")
+    return number, end

@@ -4,29 +4,51 @@ Producers write alike: the records of a batch often have the same length for lon
 key of one length at one place, as far as the numbers in front of it take the same number of bytes.
 A column (one byte of each record of such a stretch) is one slice of the batch, so a run is found
 and checked by a few slices: about a tenth of what it costs to walk. The next batch mostly looks the
-same, so the runs of the last one are tried first. Whoever meets a run that is too short walks.
+same, so the runs of the last one are tried first. A run is found only where every length in it is
+the same (of records, keys, values and headers), so records of a run are as whole as a walk finds
+them. Whoever meets a run that is too short walks.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.primitives import LARGEST_VARINT
+from headrace.protocol.record_batch.fast_walks import skip_bytes, skip_headers
+from headrace.protocol.record_batch.records import read_varint
+
 # Below this, slices cost more than steps.
 SHORTEST_RUN = 8
 LONGEST_RUN = 1_000  # bounds the format of its fields
+LARGEST_VARLONG = 10  # bytes
 
 
 class Run:
     """So many records of one size that follow one another, all with their keys at one place."""
 
-    __slots__ = ("count", "size", "key_at", "key_length", "_same", "_low", "_high", "_keys")
+    __slots__ = (
+        "count", "size", "key_at", "key_length", "is_of_tombstones", "_same", "_low", "_high",
+        "_keys",
+    )  # fmt: skip
 
-    def __init__(self, data: bytes, pos: int, size: int, count: int, key: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        pos: int,
+        size: int,
+        count: int,
+        key: tuple[int, int],
+        behind_key: list[int],
+    ) -> None:
         self.count = count
         self.size = size
         self.key_at, self.key_length = key
+        # All values of a run are equally long, or there are none.
+        self.is_of_tombstones = bool(data[pos + self.key_at + self.key_length] & 1)
         width = 1 if data[pos] < 128 else 2
-        same = [*range(width), self.key_at - 1]  # columns of one number: both lengths
+        # Columns of one number: all lengths, of the record, the key, the value and the headers.
+        same = [*range(width), self.key_at - 1, *behind_key]
         numbers = range(width + 1, self.key_at - 1)  # timestamp and offset, of any value
         self._same = [(at, data[pos + at : pos + at + 1] * count) for at in same]
         self._low = [at for at in numbers if data[pos + at] < 128]
@@ -48,10 +70,6 @@ class Run:
 
     def keys(self, data: bytes, pos: int) -> tuple[bytes, ...]:
         return self._keys(data, pos)
-
-    def has_tombstones(self, data: bytes, pos: int) -> bool:
-        size = self.size
-        return 1 in data[pos + self.key_at + self.key_length : pos + self.count * size : size]
 
 
 Runs = tuple[Run, ...]
@@ -92,7 +110,10 @@ def _run_at(data: bytes, pos: int, end: int, most: int) -> Run | None:
     if not count:
         return None
     at, length, count = keys_alike(data, pos, size, count)
-    return Run(data, pos, size, count, (at, length)) if count else None
+    if not count:
+        return None
+    behind_key, count = rest_alike(data, pos, size, count, at + length)
+    return Run(data, pos, size, count, (at, length), behind_key) if count else None
 
 
 def alike(data: bytes, pos: int, end: int, most: int) -> tuple[int, int]:
@@ -100,6 +121,8 @@ def alike(data: bytes, pos: int, end: int, most: int) -> tuple[int, int]:
     another from there, itself among them; 0 if there are too few."""
     length = data[pos]
     width = 1
+    if length & 1:  # a negative length
+        return 0, 0
     if length > 127:
         second = data[pos + 1]
         if second > 127:  # over 8 KiB: walking such records costs nothing
@@ -120,8 +143,11 @@ def keys_alike(data: bytes, pos: int, size: int, count: int) -> tuple[int, int, 
     the first on that is so. No records: it is not so, or the keys are long or missing."""
     stop = pos + count * size
     at = pos + (2 if data[pos] < 128 else 3)  # the length and the attributes
-    for _ in ("timestamp", "offset"):
+    for longest in (LARGEST_VARLONG, LARGEST_VARINT):  # timestamp, offset
+        begin = at
         while data[at] > 127:
+            if at - begin + 1 >= longest:
+                return 0, 0, 0
             if min(data[at:stop:size]) < 128:
                 return 0, 0, 0
             at += 1
@@ -137,6 +163,26 @@ def keys_alike(data: bytes, pos: int, size: int, count: int) -> tuple[int, int, 
     if count < SHORTEST_RUN or at + key_length >= pos + size:
         return 0, 0, 0
     return at - pos, key_length, count
+
+
+def rest_alike(
+    data: bytes, pos: int, size: int, count: int, value_at: int
+) -> tuple[list[int], int]:
+    """Where in a record the lengths of its value and of its headers lie, and in how many records of
+    such a run they are the same; 0 if there are too few, or if the first record is not whole."""
+    try:
+        _, behind = skip_bytes(data, pos + value_at)
+        _, value_from = read_varint(data, pos + value_at)
+        places = [*range(pos + value_at, value_from), *skip_headers(data, behind, pos + size)]
+    except MalformedMessage:
+        return [], 0  # who walks says what is wrong
+    stop = pos + count * size
+    for place in places:
+        count = _begins_alike(data[place:stop:size])
+        if count < SHORTEST_RUN:
+            return [], 0
+        stop = pos + count * size
+    return [place - pos for place in places], count
 
 
 def _begins_alike(column: bytes) -> int:
