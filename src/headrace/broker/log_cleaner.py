@@ -82,6 +82,7 @@ class LogCleaner:
         self.bytes_read = 0
         self.bytes_written = 0
         self.milliseconds = 0
+        self.unreadable_batches = 0
         self.dirtiest_ratio = 0.0
         self.uncleanable: set[tuple[bytes, int]] = set()  # topic id, index
         self._disk = disk
@@ -211,6 +212,17 @@ class LogCleaner:
         self._partitions.remove_later(removed, leader.log.settings.file_delete_delay_ms)
         self.bytes_read += group.bytes_read
         self.bytes_written += group.bytes_written
+        if group.unreadable:
+            self.unreadable_batches += group.unreadable
+            log.warning(
+                "%s-%d: compaction kept %d batches whole, the first at offset %d: "
+                "their records cannot be read (%s)",
+                leader.topic,
+                leader.index,
+                group.unreadable,
+                group.first_unreadable,
+                group.why_unreadable,
+            )
 
     def finished(self, cleaned_to: int) -> None:
         if self._round is None:

@@ -14,6 +14,7 @@ import selectors
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import astuple
 from time import monotonic
 from typing import Any
 
@@ -62,7 +63,7 @@ def main() -> None:
 
     def cleaned(group: CleanedGroup) -> None:
         keep_time_of_writing(job.folder, group)
-        tell("cleaned", group.sources, group.bytes_read, group.bytes_written)
+        tell("cleaned", *astuple(group))
 
     try:
         cleaned_to = clean(RealDisk(), job, Pace(door, max(bytes_per_second, 1.0)), cleaned)

@@ -79,6 +79,12 @@ def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:
         ("read_bytes_total", "counter", "Segments that were compacted.", cleaner.bytes_read),
         ("written_bytes_total", "counter", "What is left of them.", cleaner.bytes_written),
         ("seconds_total", "counter", "Time of all rounds.", cleaner.milliseconds / 1000),
+        (
+            "unreadable_batches_total",
+            "counter",
+            "Batches kept whole, in each round, because their records cannot be read.",
+            cleaner.unreadable_batches,
+        ),
         ("max_dirty_ratio", "gauge", "Of the dirtiest log.", cleaner.dirtiest_ratio),
         ("uncleanable_partitions", "gauge", "Left alone as damaged.", len(cleaner.uncleanable)),
     ):

@@ -30,6 +30,7 @@ from headrace.protocol.record_batch import (
     RECORD_COUNT,
     Fields,
 )
+from headrace.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
@@ -129,11 +130,38 @@ def whole(chunk: bytes, at: int, fields: Fields) -> bytes:
     return chunk[at : at + fields[LENGTH] + LENGTH_OVERHEAD]
 
 
-def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
-    """The records' bytes, uncompressed: where they lie, from where to where."""
-    begin, end = at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
+class UnreadableRecords(Exception):
+    """A batch is as it was written, its checksum is right, but it holds no list of records."""
+
+
+def keys_in(
+    chunk: bytes, at: int, fields: Fields
+) -> tuple[tuple[bytes, int, int], Keys, bool, list[int] | None]:
+    """Where the records lie (as `payload`), their keys, whether there are tombstones, and the
+    offset deltas if there are gaps between them."""
+    require_checksum(chunk, at, fields)
+    count = fields[RECORD_COUNT]
+    try:
+        lie = data, start, end = payload(chunk, at, fields)
+        keys, tombstones = keys_of_batch(data, start, end, count)
+        deltas = None
+        if has_gaps(fields):
+            deltas = offset_deltas(data, start, count, fields[LAST_OFFSET_DELTA])
+    except MalformedMessage as problem:
+        raise UnreadableRecords(str(problem)) from problem
+    return lie, keys, tombstones, deltas
+
+
+def require_checksum(chunk: bytes, at: int, fields: Fields) -> None:
+    end = at + fields[LENGTH] + LENGTH_OVERHEAD
     if crc32c(memoryview(chunk)[at + ATTRIBUTES_AT : end]) != fields[CRC]:
         raise MalformedMessage(f"the batch of offset {fields[BASE_OFFSET]} is damaged")
+
+
+def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
+    """The records' bytes, uncompressed: where they lie, from where to where. The checksum is the
+    caller's affair."""
+    begin, end = at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
     codec = fields[ATTRIBUTES] & COMPRESSION_MASK
     if not codec:
         return chunk, begin, end

@@ -35,7 +35,7 @@ from headrace.protocol.record_batch import (
     Fields,
     walk,
 )
-from headrace.protocol.record_batch.keys import keys_of_batch, offset_deltas, values_of_batch
+from headrace.protocol.record_batch.keys import values_of_batch
 from headrace.protocol.record_batch.retained import emptied, rebuilt, records_at
 from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
@@ -43,8 +43,11 @@ from headrace.storage.closed_segments import (
     READ_CHUNK,
     ClosedSegments,
     Pace,
+    UnreadableRecords,
     has_gaps,
+    keys_in,
     payload,
+    require_checksum,
     whole,
 )
 from headrace.storage.compaction_plan import Cleanable, Source, grouped
@@ -108,6 +111,10 @@ class CleanedGroup:
     sources: list[int]
     bytes_read: int
     bytes_written: int
+    # Batches whose records cannot be read: how many, the offset of the first, and what is wrong.
+    unreadable: int = 0
+    first_unreadable: int = -1
+    why_unreadable: str = ""
 
 
 def clean(disk: Disk, job: CleaningJob, pace: Pace, cleaned: Callable[[CleanedGroup], None]) -> int:
@@ -131,6 +138,7 @@ class Compaction:
         self._last_offsets = {producer: last for producer, last, _ in job.producers}
         self._epochs = {producer: epoch for producer, _, epoch in job.producers}
         self._keys = LastOfKeys(0)
+        self._unreadable: list[tuple[int, str]] = []  # of the group: base offset, what is wrong
 
     def run(self, cleaned: Callable[[CleanedGroup], None]) -> int:
         job = self._job
@@ -195,7 +203,20 @@ class Compaction:
         finally:
             output.let_go()
         read = sum(source.size for source in group)
-        return CleanedGroup([source.base_offset for source in group], read, output.segment.size)
+        unreadable, self._unreadable = self._unreadable, []
+        return CleanedGroup(
+            [source.base_offset for source in group],
+            read,
+            output.segment.size,
+            len(unreadable),
+            *(unreadable[0] if unreadable else ()),
+        )
+
+    def _kept_whole(self, chunk: bytes, at: int, fields: Fields, why: str) -> bytes:
+        """Older versions let batches in whose records cannot be read. Nothing is known of their
+        keys, so they stay as they are and replace nothing; the rest of the log is compacted."""
+        self._unreadable.append((fields[BASE_OFFSET], why))
+        return whole(chunk, at, fields)
 
     def _left_of_transaction(
         self,
@@ -229,6 +250,7 @@ class Compaction:
             return whole(chunk, at, fields)
         if horizon is not None or not fields[RECORD_COUNT]:
             return None
+        require_checksum(chunk, at, fields)
         data, pos, end = payload(chunk, at, fields)
         return rebuilt(
             fields, data, [(pos, end)], fields[RECORD_COUNT], new_horizon=self._new_horizon()
@@ -238,6 +260,8 @@ class Compaction:
         keys, base, count = self._keys, fields[BASE_OFFSET], fields[RECORD_COUNT]
         if base > keys.latest_offset:
             return whole(chunk, at, fields)
+        if base in keys.unreadable:
+            return self._kept_whole(chunk, at, fields, keys.unreadable[base])
         is_clean = base + fields[LAST_OFFSET_DELTA] < self._job.first_dirty
         if is_clean or has_gaps(fields) or base in keys.with_tombstones:
             return self._left_of_walked(chunk, at, fields, is_clean=is_clean)
@@ -247,6 +271,7 @@ class Compaction:
             return None
         if kept == count:
             return whole(chunk, at, fields)
+        require_checksum(chunk, at, fields)
         data, pos, end = payload(chunk, at, fields)
         runs = records_at(data, pos, end, staying)
         return rebuilt(fields, data, runs, kept, new_horizon=None)
@@ -255,15 +280,16 @@ class Compaction:
         self, chunk: bytes, at: int, fields: Fields, *, is_clean: bool
     ) -> bytes | None:
         """Its records must be looked at: what the first pass knows of them is not enough."""
-        data, pos, end = payload(chunk, at, fields)
-        names, tombstones = keys_of_batch(data, pos, end, fields[RECORD_COUNT])
+        try:
+            (data, pos, end), names, tombstones, deltas = keys_in(chunk, at, fields)
+        except UnreadableRecords as problem:
+            return self._kept_whole(chunk, at, fields, str(problem))
         horizon, new_horizon = horizon_of(fields), None
         if is_clean:
             staying = self._keys.not_seen(names)
         else:
             flags = self._keys.staying(fields[BASE_OFFSET], fields[LAST_OFFSET_DELTA] + 1)
-            deltas = offset_deltas(data, pos, fields[RECORD_COUNT], fields[LAST_OFFSET_DELTA])
-            staying = bytes([flags[delta] for delta in deltas])
+            staying = bytes([flags[delta] for delta in deltas or range(fields[RECORD_COUNT])])
         if tombstones:
             values = values_of_batch(data, pos, fields[RECORD_COUNT])
             if horizon is not None and horizon <= self._job.wall_ms:

@@ -23,18 +23,17 @@ from headrace.protocol.record_batch import (
     LENGTH,
     LENGTH_OVERHEAD,
     PRODUCER_ID,
-    RECORD_COUNT,
     TRANSACTIONAL,
     Fields,
 )
-from headrace.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
+from headrace.protocol.record_batch.keys import Keys
 from headrace.storage.closed_segments import (
     BESIDE_OF_CLEANER,
     READ_CHUNK,
     Batch,
     ClosedSegments,
-    has_gaps,
-    payload,
+    UnreadableRecords,
+    keys_in,
 )
 from headrace.storage.last_of_keys import LastOfKeys
 from headrace.storage.segment import Segment
@@ -128,15 +127,17 @@ class FirstPass:
         for chunk, at, fields in batches:
             if self._is_marker_or_aborted(fields):
                 continue
-            base, count = fields[BASE_OFFSET], fields[RECORD_COUNT]
-            data, start, end = payload(chunk, at, fields)
-            found, tombstones = keys_of_batch(data, start, end, count)
+            base = fields[BASE_OFFSET]
+            try:
+                _, found, tombstones, deltas = keys_in(chunk, at, fields)
+            except UnreadableRecords as problem:
+                keys.note_unreadable(base, str(problem))
+                continue
             names += found
-            if has_gaps(fields):
-                deltas = offset_deltas(data, start, count, fields[LAST_OFFSET_DELTA])
+            if deltas is not None:
                 offsets.append([base + delta for delta in deltas])
             else:
-                offsets.append(range(base, base + count))
+                offsets.append(range(base, base + len(found)))
                 if tombstones:
                     keys.note_tombstones(base)
         keys.note(names, chain.from_iterable(offsets))

@@ -23,12 +23,14 @@ NO_OFFSET = 2**63 - 1  # stands behind the last one
 BYTES_PER_KEY = 33 + 7 + 8
 BYTES_PER_ENTRY = 27  # of a table that is nearly full: 16 for three fifths of its places
 BYTES_PER_BATCH_WITH_TOMBSTONES = 100
+BYTES_PER_UNREADABLE_BATCH = 300
 
 
 class LastOfKeys:
     __slots__ = (
         "seen",
         "with_tombstones",
+        "unreadable",
         "latest_offset",
         "bytes_used",
         "_staying",
@@ -41,6 +43,8 @@ class LastOfKeys:
         # A record without a key is never the last of one.
         self.seen: set[bytes | None] = {None}
         self.with_tombstones: set[int] = set()  # base offsets of batches that have all records
+        # Base offset of each batch whose keys are not known, and why: it replaces no record.
+        self.unreadable: dict[int, str] = {}
         self.latest_offset = -1  # up to here every batch of the stretch has been noted
         self.bytes_used = 0
         self._staying = array("q")  # offsets: the largest first, from `settle` on the smallest
@@ -68,6 +72,10 @@ class LastOfKeys:
     def note_tombstones(self, base_offset: int) -> None:
         self.with_tombstones.add(base_offset)
         self._keys_size += BYTES_PER_BATCH_WITH_TOMBSTONES
+
+    def note_unreadable(self, base_offset: int, why: str) -> None:
+        self.unreadable[base_offset] = why
+        self._keys_size += BYTES_PER_UNREADABLE_BATCH
 
     def _table_size(self) -> int:
         size = getsizeof(self.seen)

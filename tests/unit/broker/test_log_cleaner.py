@@ -3,7 +3,15 @@
 import pytest
 
 from headrace.protocol.messages import fetch
-from headrace.protocol.record_batch import Record, build, headers_in, walk
+from headrace.protocol.record_batch import (
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    Record,
+    build,
+    headers_in,
+    seal,
+    walk,
+)
 from headrace.server.metrics import cleaner_families, render
 from headrace.server.real_disk import RealDisk
 from headrace.storage.compaction import clean
@@ -369,3 +377,20 @@ def test_the_metrics_tell_of_rounds_and_of_logs_that_are_left_alone(bench, runne
     assert 0 < told["written_bytes_total"] < told["read_bytes_total"]
     assert told["max_dirty_ratio"] == 1
     assert list(cleaner_families(None)) == [], "nothing is compacted here"
+
+
+def test_a_batch_whose_records_cannot_be_read_is_said_and_counted(bench, runner, caplog):
+    """Its producer wrote a byte too many, and a version before took it."""
+    bench.create("t", **SMALL)
+    put(bench, "t", (b"a", b"1"))
+    batch = bytearray(build([Record(b"b", b"1")], base_offset=1, leader_epoch=0) + b"!")
+    batch[LENGTH_AT:LENGTH_OVERHEAD] = (len(batch) - LENGTH_OVERHEAD).to_bytes(4, "big")
+    seal(batch)
+    log_of(bench, "t").writer.append_as_is(memoryview(batch), wall_ms=bench.now.wall_ms)
+    closed_segment(bench, "t", (b"a", b"2"))
+    bench.advance(BACKOFF)
+    runner.run()
+    assert "t-0: compaction kept 1 batches whole, the first at offset 1" in caplog.text
+    cleaner = bench.node.cleaner
+    assert (cleaner.rounds, cleaner.failures, cleaner.uncleanable) == (1, 0, set())
+    assert "headrace_log_cleaner_unreadable_batches_total 1" in render(cleaner_families(cleaner))

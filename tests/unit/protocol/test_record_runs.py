@@ -103,7 +103,7 @@ def test_a_batch_that_differs_in_one_byte_is_not_taken_for_the_one_before():
     with pytest.raises(MalformedMessage):
         keys_of_batch(bytes(moved), HEADER_SIZE, len(alike), 20)
     other = bytearray(alike)
-    other[first + 5 : first + 18] = bytes([18]) + b"007kkkkkk" + bytes([202, 1])  # a longer value
+    other[first + 5 : first + 17] = bytes([18]) + b"007kkkkkk" + bytes([202, 1])  # a longer value
     names, _ = keys_of_batch(bytes(other), HEADER_SIZE, len(alike), 20)
     assert [len(name) for name in names] == [10] * 7 + [9] + [10] * 12
     later = bytearray(alike)

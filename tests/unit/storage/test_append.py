@@ -137,6 +137,16 @@ def test_a_client_that_claims_append_time_on_a_create_time_topic(tmp_path):
     assert read_header(data).max_timestamp == NOW - 5
 
 
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+def test_compacted_topics_take_no_batch_that_compaction_could_not_read(tmp_path, codec):
+    """A byte behind the last record: INVALID_RECORD, as Apache Kafka 4.3.1 answers."""
+    log = ALog(tmp_path, cleanup_policy=frozenset({"compact"}))
+    plain = build([Record(b"k", b"v", timestamp=NOW)])
+    data = bytearray(plain[:61] + compression.compress(codec, plain[61:] + b"\0"))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    assert refused(log, changed(data, 22, bytes([codec]))) == ErrorCode.INVALID_RECORD
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_compacted_topics_need_keys(tmp_path, codec):
     log = ALog(tmp_path, cleanup_policy=frozenset({"compact"}))

@@ -2,8 +2,18 @@
 
 import pytest
 
+from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import DELETE_HORIZON
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    Record,
+    build,
+    seal,
+)
 from headrace.storage.compaction import clean
 from headrace.storage.log_settings import LogSettings
 from tests.unit.storage.a_compacted_log import DAY, ACompactedLog
@@ -247,6 +257,37 @@ def test_damaged_batches_stop_it_and_nothing_changes(log):
     with pytest.raises(MalformedMessage, match="damaged"):
         log.compact()
     assert log.log.segments.bases == [0, 4, 6]
+
+
+def with_a_byte_too_many(offset, codec=0):
+    """As older versions took it from a client; its checksum is right."""
+    plain = build([Record(b"b", b"old", timestamp=NOW)], base_offset=offset, leader_epoch=0)
+    payload = compression.compress(codec, plain[HEADER_SIZE:] + b"!")
+    batch = bytearray(plain[:HEADER_SIZE] + payload)
+    batch[LENGTH_AT:LENGTH_OVERHEAD] = (len(batch) - LENGTH_OVERHEAD).to_bytes(4, "big")
+    batch[ATTRIBUTES_AT + 1] = codec
+    seal(batch)
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+def test_a_batch_whose_records_cannot_be_read_stays_whole_and_stops_nothing(log, codec):
+    log.put((b"a", b"1"), (b"b", b"1"))
+    unreadable = with_a_byte_too_many(2, codec)
+    log.log.writer.append_as_is(memoryview(bytearray(unreadable)), wall_ms=NOW)
+    log.put((b"a", b"2"), (b"b", b"2"))
+    log.roll()
+    for _ in ("dirty", "clean"):
+        (group,) = log.compact()
+        assert (group.unreadable, group.first_unreadable) == (1, 2)
+        assert "end where the batch does" in group.why_unreadable
+        stored = log.log.segments.items[0].open_file().read(10_000, 0)
+        assert unreadable in stored
+        rest = stored.replace(unreadable, b"")
+        offsets = [record.offset for record in records_of(rest)]
+        assert offsets[:2] == [3, 4], "the others were compacted"
+        log.put((b"c", b"1"))
+        log.roll()
 
 
 def test_what_the_log_has_no_more_is_not_swapped_in(log):
