@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from headrace.cli.checkup.kcat import kcat_version
 from headrace.serving.authentication.certificate_names import subject_of
 from tests.interop.java_session import JavaSession
 from tests.interop.logins import (
@@ -32,6 +34,7 @@ from tests.interop.logins import (
     settings,
     signer,
 )
+from tests.interop.tools import tool
 from tests.interop.topics import create_topic
 from tests.sockets.server.a_secured_server import LASTS, Certificates, until
 
@@ -373,3 +376,32 @@ def test_new_certificates_are_judged_alike(
     assert mine == told(apache)
     assert mine["a new key for the same names"] == "taken"
     assert mine["another subject"] == "INVALID_REQUEST"
+
+
+# Before it, librdkafka put its own nonce before the server's once more. RFC 5802 wants the server's
+# as it was; Apache Kafka compares since 4.0, so do we (librdkafka pull 4895).
+FIRST_WITH_THE_RIGHT_NONCE = (2, 6, 1)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_kcat_gets_in_at_ours_where_it_does_at_apache_kafka(
+    ours: SecuredNode, apache: SecuredNode, mechanism: str
+) -> None:
+    """Debian 12 has kcat with librdkafka 2.0.2, whose SCRAM both refuse; PLAIN works at both."""
+    version = kcat_version(tool("kcat"))
+    assert version is not None
+    let_in = mechanism == "PLAIN" or version >= FIRST_WITH_THE_RIGHT_NONCE
+    for node in (ours, apache):
+        settings = {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "alice",
+            "sasl.password": "wonder",
+        }
+        given = [word for pair in settings.items() for word in ("-X", "=".join(pair))]
+        at = f"localhost:{node.ports['SASL_PLAINTEXT']}"
+        command = [tool("kcat"), "-L", "-m", "5", "-b", at, *given]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0) is let_in, done.stderr
+        if not let_in:
+            assert "invalid credentials" in done.stderr

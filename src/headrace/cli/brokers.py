@@ -1,4 +1,4 @@
-"""`headrace brokers`: which brokers a cluster has, their settings, and changing those."""
+"""`headrace brokers`: which brokers a cluster has, their settings, its features; changing those."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from headrace.cli.key_values import key_values
 from headrace.cli.setting_names import require_known
 from headrace.client.cluster import BrokerSetting, Cluster
 from headrace.client.errors import ClientError
+from headrace.client.features import Feature, Features
 
 app = typer.Typer(
     help="List brokers, show and change their settings.",
@@ -202,3 +203,46 @@ def alter(
         return
     whose = "all brokers" if chosen is None else f"broker {chosen}"
     output.say(f"Changed {whose}.")
+
+
+@app.command()
+def features(
+    change: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=LEVEL]...", help="Give these features a level.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the feature levels of the cluster, or change some: share.version=0 lowers it."""
+    wanted = {
+        name: _level(name, text)
+        for name, text in key_values(change or [], option="NAME=LEVEL").items()
+    }
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        known = Features(cluster)
+        if wanted:
+            known.change(wanted)
+        found = known.all()
+    if as_json:
+        output.answer_json(found)
+        return
+    rows = [(one.name, one.level, f"{one.lowest}-{one.highest}", _promise(one)) for one in found]
+    output.table(("feature", "level", "understood", "served"), rows)
+
+
+def _level(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise typer.BadParameter(f"The level of {name} is a number from 0 on, not {text!r}.")
+    return int(text)
+
+
+def _promise(feature: Feature) -> str:
+    if feature.served:
+        return "yes"
+    return "no, though it says so" if feature.level else "no"

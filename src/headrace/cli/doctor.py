@@ -12,6 +12,7 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.checkup.cluster import check_cluster
+from headrace.cli.checkup.features import check_features
 from headrace.cli.checkup.finding import Finding, State, watch
 from headrace.cli.checkup.machine import check_machine
 from headrace.cli.checkup.rights import check_delayed_writes
@@ -27,6 +28,7 @@ from headrace.cli.cluster import (
 from headrace.client.acls import AclFilter, Acls
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
+from headrace.client.features import Features
 from headrace.client.topics import Topics
 
 app = typer.Typer(add_completion=False, **output.LOOK)
@@ -58,6 +60,7 @@ def doctor(
             reached = check_cluster(cluster, expected=named)
             findings = [*check_machine(data), reached]
             if reached.about == "cluster" and reached.state == State.GOOD:
+                findings += check_features(Features(cluster).all())
                 findings += _look_at_rights(cluster)
         else:
             findings = _look_at(topic, cluster)

@@ -115,6 +115,7 @@ def welcome(address: str, folder: str, client: Path | None = None) -> list[str]:
         f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}{by}",
         f"  {_command()} consume greetings --follow{_at(address)}{by}",
         f"  kcat -C {kcat} -t greetings",
+        *([] if client is None else ["  (kcat logs in by SCRAM from librdkafka 2.6.1 on)"]),
         "",
         "Ctrl-C ends it.",
     ]

@@ -178,3 +178,29 @@ def test_the_delay_service_of_a_secured_node_works(headrace: CommandLine) -> Non
     read = headrace("consume", "reminders", "--follow", "--count", "1")
     assert read.splitlines() == ["now"]
     assert os.environ.get("HEADRACE_DELAY_PASSWORD") is None
+
+
+def test_a_user_comes_with_a_file_by_which_clients_get_in(
+    headrace: CommandLine, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headrace("acls", "add", "-p", "fay", "--operation", "describe", "--topic", "*")
+    for name in ("fay.conf", "fay.properties"):
+        file = tmp_path / name
+        told = headrace.json("users", "add", "fay", "--generate", "--client-file", str(file))
+        assert told["client_file"] == str(file)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert ("sasl.jaas.config" in file.read_text()) is (file.suffix == ".properties")
+        assert read_config_file(file)["sasl.password"] == told["password"]
+        assert headrace("topics", "list", "--client-config", str(file)) is not None
+    before = [user["name"] for user in headrace.json("users", "list")]
+    said = headrace.failure("users", "add", "gil", "--generate", "--client-file", str(file))
+    assert "is there already" in said
+    nowhere = str(tmp_path / "no" / "folder")
+    assert "no folder" in headrace.failure(
+        "users", "add", "gil", "--generate", "--client-file", nowhere
+    )
+    new = str(tmp_path / "gil.conf")
+    for password in ("back\\slash", "space "):
+        said = headrace.failure("users", "add", "gil", "--client-file", new, stdin=f"{password}\n")
+        assert "cannot hold" in said
+    assert [user["name"] for user in headrace.json("users", "list")] == before, "all before or none"

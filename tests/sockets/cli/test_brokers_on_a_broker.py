@@ -48,3 +48,25 @@ def test_settings_are_changed_and_a_slip_is_refused(headrace: CommandLine) -> No
     slip = headrace.failure("brokers", "alter", "--config", "min.insync.replica=2")
     assert slip == "There is no setting min.insync.replica. Did you mean min.insync.replicas?"
     assert headrace.exit_code("brokers", "alter") == 2
+
+
+def test_feature_levels_are_shown_and_changed(headrace: CommandLine) -> None:
+    told = {one["name"]: one for one in headrace.json("brokers", "features")}
+    assert told["transaction.version"] | {"name": ""} == {
+        "name": "",
+        "level": 2,
+        "lowest": 0,
+        "highest": 2,
+        "served": True,
+    }
+    assert told["share.version"]["level"] == 0 and not told["share.version"]["served"]
+    lowered = headrace("brokers", "features", "transaction.version=1")
+    assert ["transaction.version", "1", "0-2", "yes"] in [
+        line.split() for line in lowered.splitlines()
+    ]
+    headrace("brokers", "features", "transaction.version=2")
+    assert "There is no feature no.version" in headrace.failure(
+        "brokers", "features", "no.version=1"
+    )
+    assert "share.version" in headrace.failure("brokers", "features", "share.version=1")
+    assert headrace.exit_code("brokers", "features", "share.version=high") == 2

@@ -78,6 +78,8 @@ def walk(folder: Path) -> list[list[str]]:
         ["delay", "stats"],
         ["brokers", "list"],
         ["brokers", "describe", "--all"],
+        ["brokers", "features", f"{HOSTILE}=1"],
+        ["brokers", "features", f"share.version={HOSTILE}"],
         ["brokers", "alter", "--config", f"{HOSTILE}=1"],
         ["groups", "list"],
         ["groups", "describe", HOSTILE],

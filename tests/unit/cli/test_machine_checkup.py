@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.checkup import machine
+from headrace.cli.checkup import kcat, machine
 from headrace.cli.checkup.finding import State
 
 
@@ -41,3 +41,16 @@ def test_the_packages_of_this_very_environment_are_there() -> None:
 
 def test_a_tool_that_is_missing_is_no_fault() -> None:
     assert machine.check_tool("no-such-tool-anywhere", "nothing").state == State.GOOD
+
+
+def test_a_kcat_that_cannot_log_in_by_scram_is_named_with_the_version_that_can() -> None:
+    old = kcat.judged("/usr/bin/kcat", (2, 0, 2))
+    assert old.state == State.WATCH
+    assert "2.0.2" in old.found and "2.6.1" in (old.advice or "")
+    assert kcat.judged("/usr/bin/kcat", (2, 6, 1)).state == State.GOOD
+    assert kcat.judged("/usr/bin/kcat", None).state == State.GOOD
+
+
+def test_a_program_that_does_not_say_its_version() -> None:
+    assert kcat.kcat_version("/bin/true") is None
+    assert kcat.kcat_version("/no/such/program") is None

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from headrace.cli.checkup.finding import Finding, good, watch, wrong
+from headrace.cli.checkup.kcat import check_kcat
 from headrace.cli.checkup.spark import check_spark
 from headrace.cli.output import size
 
@@ -23,7 +24,6 @@ LITTLE_SPACE_BYTES = 1 << 30  # one segment of the default size
 LITTLE_SPACE_SHARE = 0.1
 
 TOOLS = {
-    "kcat": "a quick Kafka client for the shell",
     "java": "only for Apache Kafka's own tools, `make interop` and pipelines",
 }
 
@@ -34,6 +34,7 @@ def check_machine(data: Path) -> list[Finding]:
         check_packages(),
         check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         check_disk(data),
+        check_kcat(),
         *(check_tool(name, use) for name, use in TOOLS.items()),
         check_spark(),
     ]

@@ -1,0 +1,24 @@
+"""Does the cluster promise features that it does not serve? Pure: it judges a list of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.cli.checkup.finding import Finding, watch
+from headrace.client.features import Feature
+
+
+def check_features(features: Sequence[Feature]) -> list[Finding]:
+    """Data folders of the first releases, and those that Apache Kafka made, have share.version=1
+    and streams.version=1: clients then believe that share groups and streams groups are there."""
+    empty = [one.name for one in features if one.level > 0 and not one.served]
+    if not empty:
+        return []
+    lower = " ".join(f"{name}=0" for name in empty)
+    return [
+        watch(
+            "features",
+            f"{' and '.join(empty)} promise groups that this cluster does not serve",
+            f"Lower them: headrace brokers features {lower}",
+        )
+    ]
