@@ -27,7 +27,7 @@ class ControllerAtHand:
             CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
         ]
         self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
-        return self._when_committed(answer, now)
+        return self._when_committed(answer, now, with_files=True)
 
     def create_internal_topic(
         self,
@@ -41,15 +41,17 @@ class ControllerAtHand:
         configs = [CreatableTopicConfig(name, value) for name, value in settings.items()]
         topic = CreatableTopic(name, partitions, replicas, configs=configs)
         self._controller.create_topics(CreateTopicsRequest(topics=[topic]), now)
-        return self._when_committed(answer, now)
+        return self._when_committed(answer, now, with_files=True)
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
         controller = self._controller
         block = controller.allocate_producer_ids(self._node_id, controller.broker_epoch, now)
         return self._when_committed(lambda: answer(block.first, block.size), now)
 
-    def _when_committed(self, answer: Callable[[], Any], now: Now) -> Any:
-        committed = self._controller.commit((), True, now)
+    def _when_committed(
+        self, answer: Callable[[], Any], now: Now, *, with_files: bool = False
+    ) -> Any:
+        committed = self._controller.answer(True, now, with_files=with_files)
         if not isinstance(committed, Parked):
             return answer()
         attempt = committed.attempt

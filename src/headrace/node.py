@@ -130,6 +130,7 @@ class Node:
         self.durability.unwritten.on_refusal = self.broker.disk_refused
         self.controller.on_committed.append(self.broker.image_changed)
         self.controller.on_committed.append(self._limit_clients)
+        self.controller.applied_offset = lambda: self.broker.applied_offset
         to_topic = settings.values["headrace.audit"] == "topic"
         self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
@@ -154,8 +155,8 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        """Everything this start has written to the metadata log is committed."""
-        return self.controller.committed_image.offset >= self._joined_at
+        """What this start has written to the metadata log is committed, and all logs are open."""
+        return self.broker.applied_offset >= self._joined_at
 
     @property
     def directory_id(self) -> bytes:
@@ -170,6 +171,14 @@ class Node:
         yield 1_000, self._every_second
         yield COORDINATORS_LOOK_MS, self.broker.coordinators_tick
         yield AUDIT_MS, self.audit.write
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """A slice of what takes long, until `is_over`; whether more is left."""
+        changes = self.broker.changes
+        if changes:
+            changes.run(is_over)
+            self.controller.files_are_made()
+        return bool(changes)
 
     def end_turn(self) -> bool:
         """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""
@@ -379,7 +388,7 @@ class Node:
         unwritten = self.durability.unwritten
         if not unwritten.gathers and self.broker.disk_is_quiet():
             unwritten.gather_again()
-        if self.broker.unopened:
+        if self.broker.unopened and not self.broker.changes:
             self.broker.open_what_had_no_room()
         for found in self.partitions.due_flushes(self.now.monotonic_ms):
             self.durability.log_flushes.append(FlushOfEverything(found))

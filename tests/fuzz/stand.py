@@ -226,6 +226,7 @@ class Stand:
     def settle(self) -> None:
         purgatory = self.node.purgatory
         while True:
+            self.node.work(lambda: False)
             purgatory.expire(self.now.monotonic_ms)
             purgatory.settle()
             if not self.node.end_turn():
@@ -236,6 +237,7 @@ class Stand:
                 work, done = self._background.popleft()
                 work()
                 done(None)
+                self.node.work(lambda: False)
 
     def _read(self, session: Session, tally: Tally) -> bytes:
         """An answer is whole frames; slices of files must be where they say."""

@@ -1,14 +1,14 @@
 """The broker's state: what its handlers read and change.
 
-Follows the committed metadata image: `image_changed` opens and deletes partitions. Handlers find
-leaders in `topics`, wake waiting requests by `partition_changed`, and ask for flushes by
-`flush_soon`. No I/O of its own.
+Follows the committed metadata image: `image_changed` has partitions opened and deleted, in slices
+(`changes`). Handlers find leaders in `topics`, wake waiting requests by `partition_changed`, and
+ask for flushes by `flush_soon`. No I/O of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.coordinators import Coordinator
@@ -21,11 +21,12 @@ from headrace.broker.topics import Topic, Topics
 from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
-from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
+from headrace.serving.slices import Lane
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Broker:
         "bytes_out",
         "disk_refusals",
         "disk_refused_ms",
+        "changes",
         "unopened",
         "_quiet_until_ms",
         "now",
@@ -143,6 +145,7 @@ class Broker:
         self.disk_refusals = 0
         self.disk_refused_ms = 0  # when it did so last
         self._quiet_until_ms = 0
+        self.changes = Lane()  # what the image means for files, done in slices
         self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
@@ -218,58 +221,101 @@ class Broker:
             coordinator.tick(self.now)
 
     def image_changed(self, image: MetadataImage) -> None:
-        """The controller has committed changes."""
+        """The controller has committed changes. What they mean for files is done in slices, in the
+        order of the changes: a name may be deleted and made again meanwhile."""
         before, self.image = self.image, image
         self.described.clear()
         self.encoded_metadata.clear()
         if self.authorizer is not None:
             self.authorizer.follow(image.acls)
         if before.topics is not image.topics:
-            for topic_id in before.topics_by_id.keys() - image.topics_by_id.keys():
-                self._remove(before.topics_by_id[topic_id])
-            for topic_id, topic in image.topics_by_id.items():
-                if before.topics_by_id.get(topic_id) is not topic:
-                    self._take_over(topic)
+            self._follow_topics(before, image)
         if before.configs is not image.configs:
-            self.values = configs.broker_values(self.given, image.configs)
-            for found in self.topics.by_name.values():
-                self._configure(found)
-        if before.topics is not image.topics:
-            self._coordinators_follow(before, image)
+            self._follow_configs(before, image)
 
-    def _coordinators_follow(self, before: MetadataImage, image: MetadataImage) -> None:
+    @property
+    def applied_offset(self) -> int:
+        """Up to here all that the metadata log says about partitions has been done."""
+        return self.changes.oldest_mark - 1 if self.changes else self.image.offset
+
+    def _follow_topics(self, before: MetadataImage, image: MetadataImage) -> None:
+        gone = before.topics_by_id.keys() - image.topics_by_id.keys()
+        for topic_id in gone:
+            described = before.topics_by_id[topic_id]
+            self._retire(described)
+            self.changes.add(self._delete_files(described), image.offset)
+        for topic_id, topic in image.topics_by_id.items():
+            if before.topics_by_id.get(topic_id) is not topic:
+                self.changes.add(self._take_over(topic_id), image.offset)
+        # Last: a coordinator may have markers to write to the partitions of any other topic.
+        self.changes.add(self._lead_coordinators(), image.offset)
+        if gone:
+            self._coordinators_follow()
+            names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
+            self.groups.forget_topics(names)
+
+    def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Topics inherit from brokers: where only topics have changed, the others have not."""
+        self.values = configs.broker_values(self.given, image.configs)
+        changed = {
+            key
+            for key in before.configs.keys() | image.configs.keys()
+            if before.configs.get(key) is not image.configs.get(key)
+        }
+        if any(kind != TOPIC_RESOURCE for kind, _ in changed):
+            affected = list(self.topics.by_name.values())
+        else:
+            names = (name for _, name in changed)
+            affected = [self.topics.by_name[name] for name in names if name in self.topics.by_name]
+        for topic in affected:
+            self._configure(topic)
+
+    def _coordinators_follow(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.follow(self.topics.by_name.get(coordinator.topic), self.now)
-        gone = {
-            topic.name
-            for topic_id, topic in before.topics_by_id.items()
-            if topic_id not in image.topics_by_id
-        }
-        if gone:
-            self.groups.forget_topics(frozenset(gone))
 
     def open_what_had_no_room(self) -> None:
         for topic_id in list(self.unopened):
-            self._take_over(self.image.topics_by_id[topic_id])
-        self._coordinators_follow(self.image, self.image)
+            self.changes.add(self._take_over(topic_id), self.image.offset)
+        self.changes.add(self._lead_coordinators(), self.image.offset)
 
-    def _take_over(self, described: TopicImage) -> None:
-        """New partitions are there when all of them have their folders: what belongs to which
-        partition of a coordinator's topic is found by their number."""
-        topic = self.topics.by_id.get(described.id) or Topic(described.name, described.id)
-        missing = range(len(topic.leaders), len(described.partitions))
+    def _lead_coordinators(self) -> Iterator[None]:
+        self._coordinators_follow()
+        yield
+
+    def _take_over(self, topic_id: bytes) -> Iterator[None]:
+        """Open the logs of a topic's new partitions, one in each step. They are there for clients
+        when all of them have their folders: what belongs to which partition of a coordinator's
+        topic is found by their number. A topic that is deleted meanwhile is left as it is: the
+        deletion comes next. A node that is killed meanwhile does the same when it starts again."""
+        described = self.image.topics_by_id.get(topic_id)
+        if described is None:
+            return
+        topic = self.topics.by_id.get(topic_id) or Topic(described.name, topic_id)
+        opened: list[PartitionLeader] = []
         try:
-            topic.leaders += [self._lead(described, index) for index in missing]
-            self.unopened.discard(described.id)
+            for index in range(len(topic.leaders), len(described.partitions)):
+                opened.append(self._lead(described, index))
+                yield
+                if topic_id not in self.image.topics_by_id:
+                    return  # `_delete_files` comes behind
+            self.unopened.discard(topic_id)
         except OSError as problem:
-            self.unopened.add(described.id)
+            opened.clear()
+            self.unopened.add(topic_id)
             self.disk_refused(f"{self.partitions.folder}/{described.name}: {problem.strerror}")
+        topic.leaders += opened
         if topic.leaders:
             self.topics.add(topic)
-        for leader, partition in zip(topic.leaders, described.partitions, strict=False):
+        self._begin_epochs(topic)
+        self._configure(topic)
+
+    def _begin_epochs(self, topic: Topic) -> None:
+        """As the image says now, which may be newer than the one that the work began with."""
+        partitions = self.image.topics_by_id[topic.id].partitions
+        for leader, partition in zip(topic.leaders, partitions, strict=False):
             leader.begin_epoch(partition.leader_epoch)
             leader.in_sync = len(partition.isr)
-        self._configure(topic)
 
     def _lead(self, described: TopicImage, index: int) -> PartitionLeader:
         epoch = described.partitions[index].leader_epoch
@@ -291,12 +337,17 @@ class Broker:
             leader.log.settings = settings
             leader.min_in_sync = min_in_sync
 
-    def _remove(self, described: TopicImage) -> None:
+    def _retire(self, described: TopicImage) -> None:
+        """Nobody finds the topic any more."""
         self.unopened.discard(described.id)
         topic = self.topics.by_id.get(described.id)
         if topic is not None:
             self.topics.remove(topic)
             for leader in topic.leaders:
                 self.partition_changed(leader)  # who waits here learns that the topic is gone
+
+    def _delete_files(self, described: TopicImage) -> Iterator[None]:
+        """A node that is killed meanwhile finds the rest as strays when it starts again."""
         for index in range(len(described.partitions)):
             self.partitions.delete(described.name, index)
+            yield

@@ -90,6 +90,8 @@ class Controller:
         "_wants_flush",
         "_wake",
         "_pending",
+        "_unapplied",
+        "applied_offset",
         "_flush_asked",
         "_snapshot_running",
         "_snapshot_ms",
@@ -119,6 +121,9 @@ class Controller:
         self._wants_flush = wants_flush
         self._wake = wake
         self._pending: deque[Commit] = deque()
+        self._unapplied: deque[Commit] = deque()  # committed; the broker is not done with them
+        # Up to where the broker has made the files that the metadata speaks of.
+        self.applied_offset: Callable[[], int] = lambda: self.committed_image.offset
         self._flush_asked = False
         self._snapshot_running = False
         self._snapshot_ms = 0
@@ -198,10 +203,11 @@ class Controller:
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         late: Callable[[Response], Response] | None = None,
+        with_files: bool = False,
     ) -> Response | Parked:
         """Append, then `answer`."""
         self.append(records, now)
-        return self.answer(answer, now, timeout_ms=timeout_ms, late=late)
+        return self.answer(answer, now, timeout_ms=timeout_ms, late=late, with_files=with_files)
 
     def answer(
         self,
@@ -210,20 +216,27 @@ class Controller:
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         late: Callable[[Response], Response] | None = None,
+        with_files: bool = False,
     ) -> Response | Parked:
         """The answer when all that was decided so far is committed: now, or later by Parked.
 
         Also a decision without records may speak of changes that are not committed, so it waits for
-        those. `late(answer)` makes the answer of a request whose time is up.
+        those. `late(answer)` makes the answer of a request whose time is up. `with_files`: it also
+        waits until new partitions have their files, so that its client can use them at once; what
+        is committed and has no files yet when the time is up is answered as done, for it is.
         """
-        if not self._pending:
+        commit = self._pending[-1] if self._pending else None
+        if with_files and commit is None and self._unapplied:
+            commit = self._unapplied[-1]
+        if commit is None:
             return answer
-        commit = self._pending[-1]
+        offset = commit.image.offset
 
         def attempt(expired: bool) -> Response | None:
-            if self.committed_image.offset >= commit.image.offset:
-                return answer
-            if expired:
+            if self.committed_image.offset >= offset:
+                if expired or not with_files or self.applied_offset() >= offset:
+                    return answer
+            elif expired:
                 return late(answer) if late is not None else answer
             return None
 
@@ -274,6 +287,16 @@ class Controller:
         for listener in self.on_committed:
             listener(self.committed_image)
         for commit in committed:
+            if commit.waiting:
+                self._wake(commit)
+        self._unapplied += committed
+        self.files_are_made()
+
+    def files_are_made(self) -> None:
+        """The broker has come further with what is committed: tell those who wait for it."""
+        applied = self.applied_offset()
+        while self._unapplied and self._unapplied[0].image.offset <= applied:
+            commit = self._unapplied.popleft()
             if commit.waiting:
                 self._wake(commit)
 

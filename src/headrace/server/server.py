@@ -100,6 +100,7 @@ class Server:
             self.node.purgatory,
             self._end_turn,
             buffer_is_free=self.node.durability.buffer_is_free,
+            work=self.node.work,
             most_held_bytes=most_held_bytes(settings.values),
         )
         self.cleaner.watch = self.loop.call_when_readable

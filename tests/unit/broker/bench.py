@@ -51,6 +51,7 @@ class Bench:
         self.background = deque()
         self.sessions = []
         self.flushes_wait = False
+        self.slowly = False  # then work in slices comes one step further by each `settle`
         folder.mkdir(exist_ok=True)
         names = {name.replace("_", "."): str(value) for name, value in settings.items()}
         loaded = load_settings(data=str(folder), listen="127.0.0.1:0", overrides=names)
@@ -75,7 +76,11 @@ class Bench:
     def settle(self):
         """Turns of the loop until nothing moves any more."""
         node = self.node
+        if self.slowly:
+            node.work(lambda: True)
         while True:
+            if not self.slowly:
+                node.work(lambda: False)
             node.purgatory.expire(self.now.monotonic_ms)
             node.purgatory.settle()
             if not node.end_turn():

@@ -38,7 +38,12 @@ def handle(
         return _not_begun(decision.response)
     try:
         return controller.commit(
-            decision.records, decision.response, call.now, timeout_ms=request.timeout_ms, late=_late
+            decision.records,
+            decision.response,
+            call.now,
+            timeout_ms=request.timeout_ms,
+            late=_late,
+            with_files=True,
         )
     except KafkaError as refusal:
         return _refused(decision.response, refusal.code)

@@ -46,7 +46,9 @@ def handle(
     if controller.authorizer is not None:
         _hide_settings(controller, response, call)
     response.topics += denied
-    return controller.answer(response, call.now, timeout_ms=request.timeout_ms, late=_late)
+    return controller.answer(
+        response, call.now, timeout_ms=request.timeout_ms, late=_late, with_files=True
+    )
 
 
 def _take_out_denied(
