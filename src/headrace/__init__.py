@@ -9,10 +9,12 @@ TYPE_CHECKING = False  # `typing` itself would cost more than the rest of this f
 if TYPE_CHECKING:
     from headrace.app import App as App
     from headrace.app import Message as Message
+    from headrace.app import PartialFailure as PartialFailure
     from headrace.app import Publish as Publish
     from headrace.app import Redis as Redis
     from headrace.app import Retry as Retry
     from headrace.app import Sql as Sql
+    from headrace.app import TryLater as TryLater
     from headrace.client import Admin as Admin
     from headrace.client import AsyncConsumer as AsyncConsumer
     from headrace.client import AsyncProducer as AsyncProducer
@@ -31,7 +33,7 @@ CLIENT_NAMES = (
     "Producer",
     "TopicPartition",
 )
-APP_NAMES = ("App", "Message", "Publish", "Redis", "Retry", "Sql")
+APP_NAMES = ("App", "Message", "PartialFailure", "Publish", "Redis", "Retry", "Sql", "TryLater")
 
 
 def __getattr__(name: str) -> object:

@@ -188,3 +188,8 @@ def test_a_redrive_keeps_to_its_rate(broker: Broker, letters: CommandLine) -> No
     service = DeadLetters(connection(bootstrap=broker.bootstrap), sleep=waited.append)
     list(service.redrive(DEAD, Selection(), by="x", rate=10))
     assert sum(waited) == pytest.approx(0.6)
+
+
+def test_a_topic_that_is_not_there_is_not_to_be_made(letters: CommandLine) -> None:
+    said = letters.failure("dead-letters", "list", "orders")
+    assert said == f"There is no topic orders. Dead letters are in {DEAD}."

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headrace.app.names import escaped
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.producer import Producer
 from headrace.client.reading import RecordReader
 from headrace.client.records import Outgoing
@@ -33,6 +33,7 @@ from headrace.services.redrive.settled import (
 
 DEAD_SUFFIX = ".dead"
 LETTERS_PER_TRANSACTION = 500
+MOST_NAMED = 10
 
 Edit = Callable[[DeadLetter], bytes | None]
 
@@ -98,11 +99,23 @@ class DeadLetters:
         self, topic: str, selection: Selection, *, also_settled: bool = False
     ) -> Iterator[tuple[DeadLetter, Settled | None]]:
         """Those that are meant, oldest first within a partition, with what became of them."""
+        self._require(topic)
         settled = self._settled()
         for letter in self._all(topic):
             entry = _entry_of(letter, settled)
             if (entry is None or also_settled) and selection.accepts(letter):
                 yield letter, entry
+
+    def _require(self, topic: str) -> None:
+        """Nobody makes a topic of dead letters by hand: name those that are there instead."""
+        there = [each.name for each in Topics(self._connection).all()]
+        if topic in there:
+            return
+        dead = [name for name in there if name.endswith(DEAD_SUFFIX)]
+        of_topic = [name for name in dead if name.startswith(f"{topic}.")]
+        known = ", ".join((of_topic or dead)[:MOST_NAMED])
+        advice = f"Dead letters are in {known}." if known else "No group has dead letters yet."
+        raise NoSuchTopic(f"There is no topic {topic}. {advice}")
 
     def _all(self, topic: str) -> Iterator[DeadLetter]:
         with closing(RecordReader(self._connection, topic)) as reader:
