@@ -162,3 +162,51 @@ def test_redis_that_disappears_means_later(redis_server):
     finally:
         redis_server.start()
     assert notify(once, fresh_id()) == "sent"
+
+
+TOPIC_ID = "vPeOCWypqUOSepEvx0cbog"
+MINUTES_MS = 60_000
+
+
+def test_what_a_worker_without_topic_ids_has_handled_is_known_to_redis(redis_server):
+    """Unless it was handled before the record was written: then that was of another topic."""
+    now_ms = 1_700_000_000_000
+    older, of_group = Redis(redis_server.url), f"notices-{uuid.uuid4()}"
+    for place in ("orders/0/1", "orders/0/2"):
+        with older.attempt(of_group, place) as attempt:
+            assert not attempt.duplicate
+    once = Redis(redis_server.url, now_ms=lambda: now_ms)
+
+    def handled(place, written_at_ms):
+        with once.attempt(of_group, f"{place}@{TOPIC_ID}", written_at_ms) as attempt:
+            return not attempt.duplicate
+
+    async def handled_async(place, written_at_ms):
+        asked = once.attempt_async(of_group, f"{place}@{TOPIC_ID}", written_at_ms)
+        async with asked as attempt:
+            return not attempt.duplicate
+
+    assert not handled("orders/0/1", now_ms - 5)
+    assert not handled("orders/0/1", now_ms + 10 * MINUTES_MS)  # by its new id from now on
+    assert handled("orders/0/2", now_ms + 10 * MINUTES_MS)
+    assert handled("orders/0/3", now_ms - 5)
+    with older.attempt(of_group, "orders/0/4"):
+        pass
+    assert not asyncio.run(handled_async("orders/0/4", now_ms - 5))
+    once.close()
+    older.close()
+
+
+def test_what_a_worker_without_topic_ids_has_handled_is_known_to_postgresql(engine):
+    table = f"once_{uuid.uuid4().hex}"
+    now_ms = 1_700_000_000_000
+    once = Sql(engine, table=table, now_ms=lambda: now_ms)
+    assert bill(once, "orders/0/1") == bill(once, "orders/0/2") == "billed"
+
+    def handled(place, written_at_ms):
+        with once.attempt("billing", f"{place}@{TOPIC_ID}", written_at_ms) as attempt:
+            return not attempt.duplicate
+
+    assert not handled("orders/0/1", now_ms - 5)
+    assert handled("orders/0/2", now_ms + 10 * MINUTES_MS)
+    assert handled("orders/0/3", now_ms - 5)

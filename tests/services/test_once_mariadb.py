@@ -113,3 +113,12 @@ def test_a_database_that_disappears_means_later_and_nothing_is_billed_twice(
     assert bill(once, "orders/0/1") == "billed"
     assert bill(once, "orders/0/1") == "duplicate"
     assert bills(engine) == 1
+
+
+def test_what_a_worker_without_topic_ids_has_handled_is_known(engine: Engine) -> None:
+    now_ms, topic_id = 1_700_000_000_000, "vPeOCWypqUOSepEvx0cbog"
+    once = Sql(engine, now_ms=lambda: now_ms)
+    assert bill(once, "orders/0/1") == "billed"
+    for place, known in (("orders/0/1", True), ("orders/0/2", False)):
+        with once.attempt("billing", f"{place}@{topic_id}", now_ms - 5) as attempt:
+            assert attempt.duplicate is known

@@ -118,7 +118,7 @@ class Attempts:
     async def _with_once(self, job: Job, value: Any, message: Message) -> list[Any]:
         if self._once is None:
             return await self._called(value, message, None)
-        async with self._once_attempt(job.message_id) as attempt:
+        async with self._once_attempt(message.id, job.written_at_ms) as attempt:
             if attempt.duplicate:
                 raise_duplicate = True
             else:
@@ -129,14 +129,16 @@ class Attempts:
         return results
 
     @contextlib.asynccontextmanager
-    async def _once_attempt(self, message_id: str) -> AsyncIterator[OnceAttempt]:
-        once = self._once
+    async def _once_attempt(
+        self, message_id: str, written_at_ms: int | None
+    ) -> AsyncIterator[OnceAttempt]:
+        once, group = self._once, self.work.group
         assert once is not None
         if self.plan.asynchronous:
-            async with once.attempt_async(self.work.group, message_id) as attempt:
+            async with once.attempt_async(group, message_id, written_at_ms) as attempt:
                 yield attempt
         else:
-            with once.attempt(self.work.group, message_id) as attempt:
+            with once.attempt(group, message_id, written_at_ms) as attempt:
                 yield attempt
 
     async def _called(self, value: Any, message: Any, db: Any) -> list[Any]:

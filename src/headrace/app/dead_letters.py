@@ -30,7 +30,7 @@ def why_headers(
     kind = type(error)
     return [
         (names.DEAD_ERROR, f"{kind.__module__}.{kind.__qualname__}".encode()),
-        (names.DEAD_MESSAGE, cut_end(_said(error), LONGEST_MESSAGE)),
+        (names.DEAD_MESSAGE, cut_end(said_by(error), LONGEST_MESSAGE)),
         (names.DEAD_STACK, cut_start(_stack(error), LONGEST_STACK)),
         (names.DEAD_ATTEMPTS, b"%d" % attempts),
         (names.DEAD_FIRST_AT, b"%d" % first_at_ms),
@@ -42,7 +42,7 @@ def why_headers(
     ]
 
 
-def _said(error: BaseException) -> str:
+def said_by(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception of a stranger whose __str__ fails

@@ -17,6 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from headrace.installation import command_to_add
 
+MOST_FINDINGS = 5
+
 Decode = Callable[[bytes | None], Any]
 
 
@@ -51,11 +53,25 @@ def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode
         except Undecodable:
             raise
         except Exception as failure:  # noqa: BLE001 - whatever a decoder raises, it could not decode
-            raise Undecodable(f"This is no {described(hint)}: {failure}") from failure
+            raise Undecodable(f"This is no {described(hint)}: {_why(failure)}") from failure
 
     if plain is bytes and codec is None and optional:
         return lambda raw: raw
     return decoded
+
+
+def _why(failure: Exception) -> str:
+    """pydantic's findings in one line: which field, and what is wrong with it."""
+    errors = getattr(failure, "errors", None)
+    if type(failure).__module__.partition(".")[0] != "pydantic_core" or errors is None:
+        return str(failure)
+    findings = errors(include_url=False, include_context=False)
+    said = [
+        ": ".join([".".join(map(str, one["loc"])), one["msg"]] if one["loc"] else [one["msg"]])
+        for one in findings[:MOST_FINDINGS]
+    ]
+    left = len(findings) - len(said)
+    return "; ".join(said) + (f"; and {left} more" if left else "")
 
 
 def _by_codec(codec: Codec, topic: str, hint: Any) -> Callable[[bytes], Any]:

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from confluent_kafka import Message as NativeMessage
 
 from headrace.app import headers as names
+from headrace.app.bounded_log import BoundedLog
+from headrace.app.failure_log import FailureLog
 from headrace.app.job import Job, Move, OwnedPartition, retry_job
 from headrace.app.lanes import Lanes, Run
 from headrace.app.names import retry_topic
@@ -69,6 +71,11 @@ class Flow:
         self.outlet = outlet
         self.clock = clock
         self.observers = tuple(observers)
+        self.said = FailureLog(
+            BoundedLog(clock=clock, after=outlet.after),
+            name=subscription.name,
+            attempts=subscription.retry.attempts,
+        )
         self.delayed = False  # whether long waits go through the delay service
         self.lock = threading.Lock()
         self.lanes: Lanes[Job] = Lanes(subscription.order_by)

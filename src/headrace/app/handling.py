@@ -155,6 +155,7 @@ class Handling:
                 self._publish(at, job, written, pending)
             except Duplicate:
                 work.stats.duplicates += 1
+                work.said.known(job)
                 work.completed([job])
                 outcome = "duplicate"
             except BaseException as error:  # noqa: BLE001 - judged below, whatever it is

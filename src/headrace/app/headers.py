@@ -7,7 +7,7 @@ text, times are milliseconds since 1970. A handler sees none of them: `Message` 
 
 from __future__ import annotations
 
-from headrace.contract.headers import DUE_AT, MESSAGE_ID, SOURCE
+from headrace.contract.headers import DUE_AT, MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
 
 # ---- on records in `<topic>.<group>.retry` and `.dead`
 ATTEMPT = "headrace-retry-attempt"  # attempts made so far
@@ -34,6 +34,6 @@ DEAD_PREFIX = "headrace-dead-"
 # Set anew on each copy, so an older one is dropped first.
 RETRY = frozenset({ATTEMPT, FIRST_FAILED_AT, ORIGIN, ORIGIN_AT, CARRIED_ID, DUE})
 # What the delay service adds on the way.
-ON_THE_WAY = frozenset({DUE_AT, SOURCE})
+ON_THE_WAY = frozenset({DUE_AT, SOURCE, SOURCE_TOPIC_ID})
 
-__all__ = ["MESSAGE_ID", "SOURCE"]
+__all__ = ["MESSAGE_ID", "SOURCE", "SOURCE_TOPIC_ID"]

@@ -25,19 +25,16 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.app.completion import Completion, decode
 from headrace.app.job import OwnedPartition, Stream
+from headrace.app.membership import Membership
 from headrace.app.places import Places
 from headrace.app.settling import NotOurs, Settling
+from headrace.app.topic_ids import TopicIds
 from headrace.app.work import Work
-from headrace.client.connection import Connection, made, program_settings
+from headrace.client.connection import Connection, made
 from headrace.client.errors import kafka_error
-from headrace.client.no_loss import NO_REBOOTSTRAP
 
 log = logging.getLogger("headrace.app")
 
-SESSION_TIMEOUT_MS = 10_000
-# Nothing here waits for a handler, so a polling thread that is silent for so long hangs. Kafka's
-# own limit of five minutes is also how long a rebalance of all others would wait for it.
-LONGEST_SILENCE_MS = 120_000
 COMMIT_EVERY_S = 0.5
 LAST_ANSWER_S = 5.0  # at the end, for the commit before the last
 LAST_COMMIT_S = 5.0  # a rebalance is over by then, or another has what was ours
@@ -51,12 +48,6 @@ IDLE_POLL_S = 0.05
 BUSY_POLL_S = 0.002
 # Retry partitions lose what is done, this often.
 TRIM_EVERY_S = 60.0
-
-OF_THE_CLASSIC_PROTOCOL = (
-    "partition.assignment.strategy",
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-)
 
 Place = tuple[str, int]
 
@@ -83,31 +74,10 @@ class Intake:
         self._ensure = ensure
         self._loop_work = loop_work
         self._revoke_wait_s = revoke_wait_s
-        self._conf = program_settings(
-            connection,
-            {
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": 1_000,  # a rebalance is heard of by the next heartbeat
-                "allow.auto.create.topics": False,
-                "fetch.wait.max.ms": fetch_wait_ms,
-                # With a full local queue the next fetch waits; a second, its default, starves us.
-                "fetch.queue.backoff.ms": 20,
-                # With its default librdkafka may forget the only broker when that one starts anew.
-                "metadata.recovery.strategy": NO_REBOOTSTRAP,
-            },
-        )
-        session_ms = int(self._conf.get("session.timeout.ms", SESSION_TIMEOUT_MS))
-        self._conf.setdefault("max.poll.interval.ms", max(LONGEST_SILENCE_MS, session_ms))
-        self.lease_s = session_ms / 1000 * 0.8
-        if self._conf.get("group.protocol") == "consumer":  # the broker decides these (KIP-848)
-            for name in OF_THE_CLASSIC_PROTOCOL:
-                self._conf.pop(name, None)
+        membership = Membership.of(connection, group=group, fetch_wait_ms=fetch_wait_ms)
+        self._conf = membership.settings
+        self.lease_s = membership.lease_s
+        self.session_text = membership.session_text
         self.consumer = made(
             lambda: confluent_kafka.Consumer(self._conf | {"on_commit": self._told})
         )
@@ -120,6 +90,7 @@ class Intake:
             meanwhile=self._keep_going,
             stopping=lambda: self.stopping,
         )
+        self._ids = TopicIds(self._admin)
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
         self.assigned_once = False
@@ -150,6 +121,7 @@ class Intake:
         self._move()
         self._balance()
         self._commit_now_and_then()
+        self._look_at_topics()
         now = time.monotonic()
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY_S
@@ -325,39 +297,65 @@ class Intake:
     def _assigned(self, consumer: confluent_kafka.Consumer, given: list[NativePartition]) -> None:
         self.assigned_once = True
         if not given:
+            log.info("joined, and every partition is with another member for now")
             return
+        self._ids.learn({place.topic for place in given}, self._places.asked)
+        self._begin([(place.topic, place.partition) for place in given], anew=False)
+
+    def _begin(self, places: list[Place], *, anew: bool) -> None:
+        """Read these partitions: from where the group stands, or a topic made anew from its
+        beginning, because the group's offset may be one of the topic before it.
+        """
         new = []
-        for place in given:
-            work = self._work_for(place.topic)
-            self._ensure(place.topic, place.partition)
-            owned = OwnedPartition(
-                work, place.topic, place.partition, work.retry_topic_of(place.topic)
-            )
-            new.append(owned)
-        self._find_positions(new)
+        for topic, partition in places:
+            work = self._work_for(topic)
+            self._ensure(topic, partition)
+            retry = work.retry_topic_of(topic)
+            new.append(OwnedPartition(work, topic, partition, retry, self._ids.of(topic)))
+        self._find_positions(new, anew=anew)
         for owned in new:
             self.owned[owned.source.place] = owned
             owned.closing = self.stopping
         starts = [
             NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
         ]
-        consumer.incremental_assign(starts)
+        self.consumer.incremental_assign(starts)
         self._read_retries_of([owned for owned in new if owned.retry is not None])
         log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
 
-    def _find_positions(self, new: list[OwnedPartition]) -> None:
+    def _look_at_topics(self) -> None:
+        if not self._ids.is_due:
+            return
+        changed = self._ids.look({topic for topic, _ in self.owned})
+        if not changed:
+            return
+        going = [owned for owned in self.owned.values() if owned.topic in changed]
+        log.warning(
+            "%s was deleted and made anew: what is in it now is read from its beginning",
+            " and ".join(changed),
+        )
+        for owned in going:
+            owned.work.close(owned)
+        self._wait_for(going)
+        self._drop(going)
+        self.consumer.incremental_unassign([NativePartition(*one.source.place) for one in going])
+        left = [(one.topic, one.partition) for one in going if one.partition < changed[one.topic]]
+        if left:
+            self._begin(left, anew=True)
+
+    def _find_positions(self, new: list[OwnedPartition], *, anew: bool) -> None:
         """Where each stream goes on, and what of it a former owner has finished."""
         streams = [stream for owned in new for stream in owned.streams]
         found = self._places.committed(stream.place for stream in streams)
         fresh = []
         for stream in streams:
             offset, said = found[stream.place]
-            if offset >= 0:
+            if offset >= 0 and (stream.retry or not anew):
                 stream.completion = Completion(offset, decode(offset, said))
                 stream.committed = (offset, said or "")
             else:
                 fresh.append(stream)
-        earliest = [s for s in fresh if s.retry or self._start_from == "earliest"]
+        earliest = [s for s in fresh if s.retry or anew or self._start_from == "earliest"]
         latest = [s for s in fresh if s not in earliest]
         offsets = self._places.starts([s.place for s in earliest])
         offsets |= self._places.ends([s.place for s in latest])

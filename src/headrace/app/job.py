@@ -17,6 +17,7 @@ from headrace.app import headers as names
 from headrace.app.blocked_keys import BlockedKeys
 from headrace.app.completion import Completion
 from headrace.app.message import Message
+from headrace.app.message_ids import place_id
 from headrace.client.records import HeaderList, Outgoing, TopicPartition
 
 if TYPE_CHECKING:
@@ -61,12 +62,20 @@ class OwnedPartition:
 
     __slots__ = (
         "work", "topic", "partition", "source", "retry", "blocked", "closing", "gone",
-        "loading_to", "running", "moves", "moving", "paused",
+        "loading_to", "running", "moves", "moving", "paused", "topic_id",
     )  # fmt: skip
 
-    def __init__(self, work: Work, topic: str, partition: int, retry_topic: str | None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        topic: str,
+        partition: int,
+        retry_topic: str | None,
+        topic_id: str | None = None,
+    ) -> None:
         self.work = work
         self.topic = topic
+        self.topic_id = topic_id  # of the source; None: the cluster has no topic ids
         self.partition = partition
         self.source = Stream(self, topic, retry=False)
         self.retry = Stream(self, retry_topic, retry=True) if retry_topic else None
@@ -151,22 +160,36 @@ class Job:
         if carried.message_id is not None:
             return carried.message_id
         given = {name: value for name, value in _headers(self.native) if value is not None}
-        for name in (names.MESSAGE_ID, names.SOURCE):
-            if name in given:
-                return given[name].decode("utf-8", "replace")
+        if names.MESSAGE_ID in given:
+            return given[names.MESSAGE_ID].decode("utf-8", "replace")
+        if names.SOURCE in given:
+            of_topic = given.get(names.SOURCE_TOPIC_ID, b"").decode("utf-8", "replace")
+            return place_id(given[names.SOURCE].decode("utf-8", "replace"), of_topic)
         topic, partition, offset = carried.origin or (*self.stream.place, self.offset)
+        # A record of the retry topic without an id came from elsewhere; nobody knows its topic.
+        of_topic_here = None if self.stream.retry else self.owned.topic_id
+        return place_id(f"{topic}/{partition}/{offset}", of_topic_here)
+
+    @property
+    def origin_text(self) -> str:
+        """Where it was first read, for people."""
+        topic, partition, offset = self.carried.origin or (*self.stream.place, self.offset)
         return f"{topic}/{partition}/{offset}"
+
+    @property
+    def written_at_ms(self) -> int | None:
+        """When the record was first written, as far as anybody said."""
+        if self.carried.origin is not None:
+            return self.carried.origin_at_ms
+        kind, timestamp_ms = self.native.timestamp()
+        return timestamp_ms if kind else None
 
     def copy_for(
         self, topic: str, *, made: int, first_failed_ms: int, more: HeaderList
     ) -> Outgoing[Any, Any]:
         """The whole record again, for its retry topic or its dead letters."""
         native, carried = self.native, self.carried
-        kind, timestamp_ms = native.timestamp()
-        if carried.origin is not None:
-            at, at_ms = carried.origin, carried.origin_at_ms
-        else:
-            at, at_ms = (*self.stream.place, self.offset), timestamp_ms if kind else None
+        at, at_ms = carried.origin or (*self.stream.place, self.offset), self.written_at_ms
         kept = [pair for pair in _headers(native) if not _is_replaced(pair[0])]
         kept.append((names.ATTEMPT, b"%d" % made))
         kept.append((names.FIRST_FAILED_AT, b"%d" % (carried.first_failed_ms or first_failed_ms)))

@@ -25,7 +25,7 @@ class Message:
     value: bytes | None  # as it lies in the topic; None is a tombstone
     headers: HeaderList  # without those of the SDK
     timestamp_ms: int | None
-    id: str  # the header headrace-message-id, else topic/partition/offset
+    id: str  # the header headrace-message-id, else topic/partition/offset@topic id
     attempt: int  # 1 for the first
     read_from: TopicPartition  # the retry topic's, in a retry
     read_offset: int

@@ -34,12 +34,18 @@ class Once(Protocol):
         """Called once before the first message, on any thread: check or create what is needed."""
         ...
 
-    def attempt(self, group: str, message_id: str) -> AbstractContextManager[OnceAttempt]:
-        """One attempt of a plain function, on its thread. Either end may raise TryLater."""
+    def attempt(
+        self, group: str, message_id: str, written_at_ms: int | None = None
+    ) -> AbstractContextManager[OnceAttempt]:
+        """One attempt of a plain function, on its thread. Either end may raise TryLater.
+
+        `written_at_ms` is the record's own time: it tells whether what is remembered under an older
+        form of the id (`message_ids.former_id`) can be this record.
+        """
         ...
 
     def attempt_async(
-        self, group: str, message_id: str
+        self, group: str, message_id: str, written_at_ms: int | None = None
     ) -> AbstractAsyncContextManager[OnceAttempt]:
         """The same for a coroutine, on its loop."""
         ...

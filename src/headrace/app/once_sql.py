@@ -30,7 +30,18 @@ from contextlib import (
 )
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Engine, MetaData, String, Table, delete, insert, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    delete,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -38,6 +49,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import Delete, Insert
 from sqlalchemy.sql.elements import TextClause
 
+from headrace.app.message_ids import former_id, may_be_known_formerly, was_this
 from headrace.app.once import OnceAttempt
 from headrace.app.retry import Duration, TryLater, milliseconds
 
@@ -48,6 +60,11 @@ CLEAN_EVERY_MS = 600_000
 # Of PostgreSQL: connection failures, and a server that shuts down or starts up, a pause too long.
 AWAY_STATES = ("08", "57P", "25P03")
 MYSQL = ("mysql", "mariadb")
+# Of each group: the row that says since when ids hold the topic's id (`message_ids.py`).
+TOPIC_IDS_SINCE = "headrace: topic ids since"
+
+# The older form of a message's id, if it has one, and when the record was written.
+Former = tuple[str | None, int | None]
 
 
 class Sql:
@@ -75,7 +92,7 @@ class Sql:
             Column("message_id", _exact(LONGEST_MESSAGE_ID), primary_key=True),
             Column("handled_at", BigInteger, nullable=False, index=True),  # milliseconds
         )
-        self._ready = False
+        self._topic_ids_since_ms: dict[str, int] = {}  # by group; a group in it is ready
         self._ready_lock = threading.Lock()
         self._ready_async = asyncio.Lock()
 
@@ -93,15 +110,21 @@ class Sql:
         if len(group) > LONGEST_GROUP:
             raise ValueError(f"with once=Sql a group's name has at most {LONGEST_GROUP} characters")
 
-    def attempt(self, group: str, message_id: str) -> AbstractContextManager[OnceAttempt]:
+    def attempt(
+        self, group: str, message_id: str, written_at_ms: int | None = None
+    ) -> AbstractContextManager[OnceAttempt]:
         assert isinstance(self._engine, Engine), "the app asked `refusal` first"
-        return self._attempt(self._engine, self._row(group, message_id))
+        return self._attempt(
+            self._engine, self._row(group, message_id), _former(message_id, written_at_ms)
+        )
 
     def attempt_async(
-        self, group: str, message_id: str
+        self, group: str, message_id: str, written_at_ms: int | None = None
     ) -> AbstractAsyncContextManager[OnceAttempt]:
         assert isinstance(self._engine, AsyncEngine), "the app asked `refusal` first"
-        return self._attempt_async(self._engine, self._row(group, message_id))
+        return self._attempt_async(
+            self._engine, self._row(group, message_id), _former(message_id, written_at_ms)
+        )
 
     def _row(self, group: str, message_id: str) -> dict[str, Any]:
         return {
@@ -116,21 +139,23 @@ class Sql:
     # ---- one attempt
 
     @contextmanager
-    def _attempt(self, engine: Engine, row: dict[str, Any]) -> Iterator[OnceAttempt]:
+    def _attempt(
+        self, engine: Engine, row: dict[str, Any], former: Former
+    ) -> Iterator[OnceAttempt]:
         try:
-            self._make_ready(engine)
+            self._make_ready(engine, row["group_id"])
             connection = engine.connect()
         except (SQLAlchemyError, OSError) as away:
             raise _try_later(away) from away
         entered = False
         try:
             with connection.begin():
-                duplicate = not self._claim(connection, row)
+                duplicate = self._is_known(connection, row, former)
                 entered = True
                 yield OnceAttempt(duplicate, None if duplicate else connection)
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
-                self._ready = False  # perhaps somebody dropped the table
+                self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
@@ -142,22 +167,22 @@ class Sql:
 
     @asynccontextmanager
     async def _attempt_async(
-        self, engine: AsyncEngine, row: dict[str, Any]
+        self, engine: AsyncEngine, row: dict[str, Any], former: Former
     ) -> AsyncIterator[OnceAttempt]:
         try:
-            await self._make_ready_async(engine)
+            await self._make_ready_async(engine, row["group_id"])
             connection = await engine.connect()
         except (SQLAlchemyError, OSError) as away:
             raise _try_later(away) from away
         entered = False
         try:
             async with connection.begin():
-                duplicate = not await connection.run_sync(self._claim, row)
+                duplicate = await connection.run_sync(self._is_known, row, former)
                 entered = True
                 yield OnceAttempt(duplicate, None if duplicate else connection)
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
-                self._ready = False  # perhaps somebody dropped the table
+                self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
@@ -168,10 +193,29 @@ class Sql:
                 async with engine.begin() as connection:
                     await connection.execute(cleaning)
 
-    def _claim(self, connection: Connection, row: dict[str, Any]) -> bool:
-        """Write the row; False if it was there. Waits for another attempt that is writing it."""
+    def _is_known(self, connection: Connection, row: dict[str, Any], former: Former) -> bool:
+        """Write the row, and say whether the message was handled before."""
         if (limits := self._limits(connection.dialect)) is not None:
             connection.execute(limits)
+        return not self._claim(connection, row) or self._was_known(connection, row, former)
+
+    def _was_known(self, connection: Connection, row: dict[str, Any], former: Former) -> bool:
+        """Whether it was handled under the older form of its id, when ids had no topic id."""
+        (older, written_at_ms), group = former, row["group_id"]
+        since_ms = self._topic_ids_since_ms.get(group, 0)
+        if older is None or not may_be_known_formerly(written_at_ms, since_ms):
+            return False
+        handled_at_ms = self._handled_at(connection, group, older)
+        return handled_at_ms is not None and was_this(written_at_ms, handled_at_ms)
+
+    def _handled_at(self, connection: Connection, group: str, message_id: str) -> int | None:
+        columns = self.table.c
+        of_message = (columns.group_id == group) & (columns.message_id == message_id)
+        found: int | None = connection.scalar(select(columns.handled_at).where(of_message))
+        return found
+
+    def _claim(self, connection: Connection, row: dict[str, Any]) -> bool:
+        """Write the row; False if it was there. Waits for another attempt that is writing it."""
         statement = self._insert_if_absent(connection.dialect.name)
         if statement is not None:
             # Without the option SQLAlchemy keeps no row count of an INSERT on PostgreSQL.
@@ -211,19 +255,31 @@ class Sql:
 
     # ---- the table and its age
 
-    def _make_ready(self, engine: Engine) -> None:
+    def _make_ready(self, engine: Engine, group: str) -> None:
         with self._ready_lock:
-            if not self._ready:
+            if group not in self._topic_ids_since_ms:
                 with engine.begin() as connection:
                     self._create_table(connection)
-                self._ready = True
+                with engine.begin() as connection:
+                    self._topic_ids_since_ms[group] = self._begin_group(connection, group)
 
-    async def _make_ready_async(self, engine: AsyncEngine) -> None:
+    async def _make_ready_async(self, engine: AsyncEngine, group: str) -> None:
         async with self._ready_async:
-            if not self._ready:
+            if group not in self._topic_ids_since_ms:
                 async with engine.begin() as connection:
                     await connection.run_sync(self._create_table)
-                self._ready = True
+                async with engine.begin() as connection:
+                    since_ms = await connection.run_sync(self._begin_group, group)
+                    self._topic_ids_since_ms[group] = since_ms
+
+    def _begin_group(self, connection: Connection, group: str) -> int:
+        """Since when the group's ids hold topic ids: since now, if nobody has written it down."""
+        now_ms = self._now_ms()
+        row = {"group_id": group, "message_id": TOPIC_IDS_SINCE, "handled_at": now_ms}
+        since_ms = self._handled_at(connection, group, TOPIC_IDS_SINCE)
+        if since_ms is not None or self._claim(connection, row):
+            return now_ms if since_ms is None else since_ms
+        return now_ms  # another worker wrote it a moment ago
 
     def _create_table(self, connection: Connection) -> None:
         """Several workers may start at once: who comes second finds the table."""
@@ -239,7 +295,9 @@ class Sql:
         if now_ms < self._clean_at_ms:
             return None
         self._clean_at_ms = now_ms + CLEAN_EVERY_MS
-        return delete(self.table).where(self.table.c.handled_at < now_ms - self._keep_ms)
+        columns = self.table.c
+        is_old = columns.handled_at < now_ms - self._keep_ms
+        return delete(self.table).where(is_old & (columns.message_id != TOPIC_IDS_SINCE))
 
 
 def _exact(length: int) -> String:
@@ -261,6 +319,11 @@ def _key(message_id: str) -> str:
         return message_id
     raw = message_id.encode(errors="surrogatepass")
     return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _former(message_id: str, written_at_ms: int | None) -> Former:
+    older = former_id(message_id)
+    return (None if older is None else _key(older)), written_at_ms
 
 
 def _is_away(failure: Exception, *, inside_handler: bool) -> bool:

@@ -55,7 +55,7 @@ class Places:
         owner is waited for (KIP-447).
         """
         wanted = [NativePartition(*place) for place in places]
-        found = self._asked(lambda: self._consumer.committed(wanted, QUESTION_S))
+        found = self.asked(lambda: self._consumer.committed(wanted, QUESTION_S))
         answer: dict[TopicPartition, tuple[int, str | None]] = {}
         for place in found:
             said: Any = place.metadata
@@ -84,9 +84,10 @@ class Places:
                 for place, future in asked.items()
             }
 
-        return self._asked(question)
+        return self.asked(question)
 
-    def _asked(self, question: Callable[[], T]) -> T:
+    def asked(self, question: Callable[[], T]) -> T:
+        """The answer to any question, put again until the cluster answers it."""
         began = said = time.monotonic()
         while True:
             try:

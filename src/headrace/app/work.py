@@ -34,6 +34,7 @@ MOST_IN_MEMORY = 1_000
 WRITE_AGAIN_MS = 1_000
 # What a handler waits for is named in the log at most this often.
 SAY_LATER_EVERY_MS = 30_000
+DROPPED = "dropped, because the handler has no dead letters"
 
 
 class Work(Flow):
@@ -53,6 +54,7 @@ class Work(Flow):
         made, wait_ms = verdict
         due_ms = self.clock() + wait_ms
         self.stats.retried += 1
+        self._say_failed(job, error, made, wait_ms)
         if self.subscription.order_by is None:
             self._wait_without_order(job, made, wait_ms, due_ms, more)
             return "retried", True
@@ -72,11 +74,12 @@ class Work(Flow):
         if verdict is None:
             if self.subscription.dead_letters:
                 return [self.dead_letter(job, error, more)]
-            log.error("dropped %s, which cannot be handled", job.message_id, exc_info=error)
+            self.said.given_up(job, error, made=job.made + 1, then=DROPPED)
             return []
         made, wait_ms = verdict
         due_ms = self.clock() + wait_ms
         self.stats.retried += 1
+        self._say_failed(job, error, made, wait_ms)
         if self.subscription.order_by is None and self.delayed and wait_ms > SHORT_WAIT_MS:
             return [self._delayed_copy(job, made, due_ms, more)]
         if self.subscription.order_by is None:
@@ -101,6 +104,12 @@ class Work(Flow):
         if not retry.again(error, made):
             return None
         return made, retry.wait_ms(made, self._chance.random())
+
+    def _say_failed(
+        self, job: Job, error: BaseException, made: int, wait_ms: int, of: int = 1
+    ) -> None:
+        if not isinstance(error, TryLater):  # of that, `_say_later` has spoken
+            self.said.failed(job, error, made=made, wait_ms=wait_ms, of=of)
 
     def _count_failures(self, error: BaseException, count: int) -> None:
         if not isinstance(error, TryLater):  # that one is nobody's failure
@@ -246,7 +255,7 @@ class Work(Flow):
     ) -> tuple[Outcome, bool]:
         job = run.jobs[at]
         if not self.subscription.dead_letters:
-            log.error("dropped %s, which cannot be handled", job.message_id, exc_info=error)
+            self.said.given_up(job, error, made=job.made + 1, then=DROPPED)
             with self.lock:
                 self._over([job])
             return "dropped", True
@@ -268,13 +277,15 @@ class Work(Flow):
         if verdict is not None:
             made, wait_ms = verdict
             self.stats.retried += len(run.jobs)
+            self._say_failed(run.jobs[0], error, made, wait_ms, of=len(run.jobs))
             for job in run.jobs:
                 job.made = made
             self._hold(run, run.jobs)
             self.outlet.after(self.clock() + wait_ms, lambda: self._release(lane.name))
             return False
         if not self.subscription.dead_letters:
-            log.error("dropped %d records, which cannot be handled", len(run.jobs), exc_info=error)
+            for job in run.jobs:
+                self.said.given_up(job, error, made=job.made + 1, then=DROPPED)
             with self.lock:
                 self._over(run.jobs)
             return True
@@ -307,10 +318,6 @@ class Work(Flow):
         )
         self.stats.parked += 1
         self.stats.last_parked_at_ms = now_ms
-        log.error(
-            "parked %s after %d %s: %s",
-            job.message_id, made, "attempt" if made == 1 else "attempts", type(error).__name__,
-            exc_info=error,
-        )  # fmt: skip
         topic = dead_topic(job.owned.topic, self.group)
+        self.said.given_up(job, error, made=made, then=f"parked in {topic}")
         return job.copy_for(topic, made=made, first_failed_ms=first_ms, more=why + more)

@@ -108,6 +108,12 @@ class Worker:
                 subscription.once.prepare(app.group)
         _workers.add(self)
         self.intake.subscribe(self._sources)
+        log.info(
+            "joining group %s to handle %s; what a member that died without leaving has may take "
+            "%s to come here",
+            app.group, ", ".join(self._sources) or "topics to come",
+            self.intake.session_text,
+        )  # fmt: skip
         if self._own_loop:
             self._loop_thread = threading.Thread(
                 target=self._run_loop, name="headrace-handlers", daemon=True
@@ -244,6 +250,8 @@ class Worker:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join(10)
         self._delaying.close()
+        for work in self.works:
+            work.said.close()
         for subscription in self.app.subscriptions:
             if subscription.once is not None:
                 subscription.once.close()

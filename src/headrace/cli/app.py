@@ -7,8 +7,6 @@ of its group, one that dies is started again, and all end with the one that star
 from __future__ import annotations
 
 import importlib
-import json
-import logging
 import os
 import signal
 import sys
@@ -21,8 +19,10 @@ import typer
 from headrace.cli import output
 from headrace.cli.cluster import ClientConfig, Json
 from headrace.cli.failure import Failure
+from headrace.cli.log_level import LogLevel
 from headrace.client.connection import CLIENT_CONFIG_VARIABLE
 from headrace.client.errors import ClientError
+from headrace.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
     from headrace.app import App
@@ -57,12 +57,13 @@ def run(
             help="Serve /health, /ready and /metrics here; worker N at port + N.",
         ),
     ] = None,
+    log_level: LogLevel = "info",
     as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
     client_config: ClientConfig = None,
 ) -> None:
     """Run an app until interrupted; then drain, commit and leave the group."""
     _connect_by(client_config)
-    _log_to_stderr(as_json=as_json)
+    log_to_stderr(level=log_level, as_json=as_json, anew=True)
     if workers == 1 and not reload or PARENT in os.environ:
         _run_here(which, window)
         return
@@ -165,27 +166,3 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _log_to_stderr(*, as_json: bool) -> None:
-    handler = logging.StreamHandler()
-    if as_json:
-        handler.setFormatter(JsonLines())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per line: time, level, who, what, and the stack of an error."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["stack"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)

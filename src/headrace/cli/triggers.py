@@ -21,8 +21,10 @@ from headrace.cli.cluster import (
     cluster_at,
 )
 from headrace.cli.failure import Failure
+from headrace.cli.log_level import LogLevel
 from headrace.client.connection import Connection
 from headrace.installation import command_to_add
+from headrace.log_lines import log_to_stderr
 
 try:
     from headrace.app.triggers.settings import SettingsRefused, TriggerFile, read
@@ -50,6 +52,7 @@ def check(file: File, as_json: Json = False) -> None:
 @app.command()
 def run(
     file: File,
+    log_level: LogLevel = "info",
     as_json: Json = False,
     bootstrap: Bootstrap = None,
     x: ClientSettings = [],
@@ -58,6 +61,7 @@ def run(
 ) -> None:
     """Run the triggers of a file until interrupted."""
     triggers = _tell(file, as_json=as_json)
+    log_to_stderr(level=log_level, as_json=as_json, anew=True)
     sys.path.insert(0, str(Path.cwd()))  # where the operator's functions lie
     from headrace.app.triggers.running import run as run_triggers
 

@@ -140,7 +140,7 @@ class Topics:
                 )
                 for p in found.partitions
             ]
-            topic = TopicDescription(name, _id_text(found.topic_id), found.is_internal, partitions)
+            topic = TopicDescription(name, id_text(found.topic_id), found.is_internal, partitions)
             topic.settings = self.settings_of(name)
             self._fill_in_offsets(topic)
             described.append(topic)
@@ -179,7 +179,7 @@ class Topics:
         asked = self._admin.describe_topics(
             TopicCollection(names), request_timeout=self.connection.timeout_s
         )
-        return {name: _id_text(self._answer(asked[name], name).topic_id) for name in names}
+        return {name: id_text(self._answer(asked[name], name).topic_id) for name in names}
 
     def settings_of(self, name: str) -> dict[str, Setting]:
         entries = self._configs(ConfigResource(ResourceType.TOPIC, name))
@@ -256,7 +256,7 @@ class Topics:
             ) from late
 
 
-def _id_text(given: Uuid) -> str:
+def id_text(given: Uuid) -> str:
     """A topic id as Kafka's own tools print it: base64 with the letters of URLs."""
     return str(given).replace("+", "-").replace("/", "_")
 

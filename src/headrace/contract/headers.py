@@ -25,7 +25,9 @@ CRON_COUNT = "headrace-cron-count"  # how many runs are planned in all
 # ---- set by the delay service on what it writes -------------------------------------------------
 DUE_AT = "headrace-due-at"  # milliseconds since 1970
 SOURCE = "headrace-source"  # topic/partition/offset of the record that asked for it
-MESSAGE_ID = "headrace-message-id"  # <id>@<due milliseconds>, for records with an id
+SOURCE_TOPIC_ID = "headrace-source-topic-id"  # of that topic: one made anew has the same name
+# <id>@<due milliseconds>, for records with an id; for a cron without one its source stands for it
+MESSAGE_ID = "headrace-message-id"
 REJECTED_REASON = "headrace-rejected-reason"  # a sentence, on records in `<topic>.delay.rejected`
 OUTCOME = "headrace-outcome"  # of a cancel, in `<topic>.delay.outcomes`: see OUTCOMES
 
@@ -49,6 +51,6 @@ INSTRUCTIONS = frozenset(
 # What the service itself adds: a record that was delivered once and is delayed again loses them,
 # but for a message id that its sender gave to a message without a schedule's id.
 DELIVERED = frozenset(
-    {DUE_AT, SOURCE, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL, FAR_TOPIC_ID}
+    {DUE_AT, SOURCE, SOURCE_TOPIC_ID, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL, FAR_TOPIC_ID}
 )
 NOT_HANDED_ON = INSTRUCTIONS | DELIVERED

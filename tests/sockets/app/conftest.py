@@ -28,6 +28,14 @@ class Cluster:
         Admin(self.bootstrap).topics.create(name, partitions=partitions)
         return name
 
+    def topic_id(self, name: str) -> str:
+        return Admin(self.bootstrap).topics.ids([name])[name]
+
+    def made_anew(self, name: str, partitions: int = 1) -> str:
+        """Deleted, and another one of the same name made."""
+        Admin(self.bootstrap).topics.delete(name)
+        return self.topic(name, partitions)
+
     def records(self, topic: str) -> list[Record]:
         """All that lies in a topic now."""
         reader = RecordReader(Connection({"bootstrap.servers": self.bootstrap}), topic)

@@ -44,7 +44,8 @@ def test_values_come_as_the_type_hint_says(cluster: Any) -> None:
 
     @app.on("orders")
     async def order(order: Order, message: Message) -> None:
-        seen["order"] = (order, message.key, message.id, message.attempt)
+        seen["order"] = (order, message.key, message.origin, message.attempt)
+        seen["id"] = message.id
 
     @app.on("payments")
     def payment(payment: Payment) -> None:
@@ -68,8 +69,9 @@ def test_values_come_as_the_type_hint_says(cluster: Any) -> None:
         app.send("plain", {"a": 1})
         app.send("words", "güt")
         app.send("raw", None, headers={"x": b"y"})
-        cluster.until(lambda: len(seen) == 5)
+        cluster.until(lambda: len(seen) == 6)
     assert seen == {
+        "id": f"orders/0/0@{cluster.topic_id('orders')}",
         "order": (Order(id=7, total=1.5), b"k", "orders/0/0", 1),
         "payment": Payment(7, 1.5),
         "plain": {"a": 1},
@@ -235,7 +237,8 @@ def test_what_a_handler_returns_or_yields_is_published(cluster: Any, order_by: A
         (b"k1", b'{"order":1}'),
         (b"k2", b'{"order":2}'),
     ]
-    assert invoices[1].header("headrace-message-id") == b"orders/0/1~g~0"
+    made_from = f"orders/0/1@{cluster.topic_id('orders')}"
+    assert invoices[1].header("headrace-message-id") == f"{made_from}~g~0".encode()
     assert [r.value for r in cluster.records("notes")] == [b"note 0", b"note 1", b"note 2"]
 
 

@@ -7,8 +7,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from headrace.app.message_ids import UPGRADE_TAKES_MS
 from headrace.app.once import Once
-from headrace.app.once_sql import CLEAN_EVERY_MS, Sql
+from headrace.app.once_sql import CLEAN_EVERY_MS, TOPIC_IDS_SINCE, Sql
 from headrace.app.retry import TryLater
 
 DAY_MS = 86_400_000
@@ -40,9 +41,9 @@ def bills(engine):
         return [row[0] for row in db.execute(text("SELECT id FROM bills ORDER BY id"))]
 
 
-def bill(once, message_id, *, group="billing", fail=False):
+def bill(once, message_id, *, group="billing", fail=False, written_at_ms=None):
     """What the worker does around a handler; True if the handler ran."""
-    with once.attempt(group, message_id) as attempt:
+    with once.attempt(group, message_id, written_at_ms) as attempt:
         if attempt.duplicate:
             return False
         attempt.db.execute(text("INSERT INTO bills VALUES (:id)"), {"id": f"{group}:{message_id}"})
@@ -147,7 +148,7 @@ def test_rows_are_forgotten_after_their_time(engine, clock):
     bill(once, "newest")  # cleans behind itself
     with engine.connect() as db:
         kept = db.execute(text("SELECT message_id FROM headrace_once ORDER BY 1")).scalars().all()
-    assert kept == ["newer", "newest"]
+    assert kept == [TOPIC_IDS_SINCE, "newer", "newest"]
 
 
 def test_a_very_long_message_id_is_remembered_by_its_hash(engine, clock):
@@ -155,6 +156,45 @@ def test_a_very_long_message_id_is_remembered_by_its_hash(engine, clock):
     assert bill(once, "x" * 5_000)
     assert not bill(once, "x" * 5_000)
     assert bill(once, "x" * 5_001)
+
+
+FIRST, SECOND = "vPeOCWypqUOSepEvx0cbog", "AAeOCWypqUOSepEvx0cbog"
+
+
+def older_worker_handles(engine, clock, message_id):
+    """Its ids hold no topic id, and its table no row that says since when they do."""
+    assert bill(Sql(engine, now_ms=clock), message_id)
+    with engine.begin() as db:
+        of_new_workers = text("DELETE FROM headrace_once WHERE message_id = :since")
+        db.execute(of_new_workers, {"since": TOPIC_IDS_SINCE})
+
+
+def test_what_a_worker_without_topic_ids_has_handled_is_known(engine, clock):
+    written_at_ms = clock.now_ms - 5
+    older_worker_handles(engine, clock, "orders/0/1")
+    older_worker_handles(engine, clock, "orders/0/1~shop~0")  # published for a record of orders
+    clock.now_ms += 1_000
+    once = Sql(engine, now_ms=clock)
+    assert not bill(once, f"orders/0/1@{FIRST}", written_at_ms=written_at_ms)
+    assert not bill(once, f"orders/0/1@{FIRST}~shop~0", written_at_ms=written_at_ms)
+    assert bill(once, f"orders/0/2@{FIRST}", written_at_ms=written_at_ms)
+    assert not bill(once, f"orders/0/1@{FIRST}")  # nobody knows how old it is: money counts once
+
+
+def test_a_record_of_a_topic_made_anew_is_new_also_where_the_older_id_is_known(engine, clock):
+    older_worker_handles(engine, clock, "orders/0/1")
+    clock.now_ms += 10 * 60_000
+    once = Sql(engine, now_ms=clock)
+    assert bill(once, f"orders/0/1@{SECOND}", written_at_ms=clock.now_ms)
+
+
+def test_the_older_id_is_not_looked_up_for_ever(engine, clock):
+    once = Sql(engine, now_ms=clock)
+    assert bill(once, "a")  # a group that begins with topic ids
+    clock.now_ms += UPGRADE_TAKES_MS + 1
+    older_id = "orders/0/1"
+    assert bill(once, older_id)
+    assert bill(once, f"orders/0/1@{FIRST}", written_at_ms=clock.now_ms)
 
 
 def test_a_group_name_that_does_not_fit_is_refused_at_the_start(engine):

@@ -176,15 +176,15 @@ def _next_runs(crons: list[Row], watermark: DueKey) -> tuple[list[Row], list[Row
 
 
 def _split_refused(state: State, rows: list[Row]) -> tuple[list[Delivery], list[Rejection]]:
-    topic, partition, refused = state.topic, state.partition, state.refused
+    intake, refused = (state.topic, state.partition, state.topic_id), state.refused
     if not refused:
-        return deliveries(rows, topic, partition), []
-    taken = deliveries([row for row in rows if row[1] not in refused], topic, partition)
+        return deliveries(rows, *intake), []
+    taken = deliveries([row for row in rows if row[1] not in refused], *intake)
     return taken, [
         Rejection((row[1], row[2][4], key, value, headers), refused[row[1]])
         for row in rows
         if row[1] in refused
-        for key, value, headers, *_ in deliveries([row], topic, partition)
+        for key, value, headers, *_ in deliveries([row], *intake)
     ]
 
 

@@ -26,8 +26,8 @@ Kept = tuple[
 ]
 Row = tuple[int, int, Kept]
 # (key, value, headers, partition, due_ms, offset), ready for produce(): headers hold what is handed
-# on plus headrace-due-at, headrace-source and headrace-message-id. partition is the companion's own
-# number unless the record named another. offset is the intake's.
+# on plus headrace-due-at, headrace-source with its topic id, and headrace-message-id. partition is
+# the companion's own number unless the record named another. offset is the intake's.
 Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int]
 
 # What a row weighs in memory beside its key, value and headers.
@@ -58,19 +58,25 @@ def weight_of(kept: Kept) -> int:
     return size
 
 
-def deliveries(rows: Iterable[Row], topic: str, partition: int) -> list[Delivery]:
-    """`topic` and `partition` are the intake's."""
+def deliveries(
+    rows: Iterable[Row], topic: str, partition: int, topic_id: str = ""
+) -> list[Delivery]:
+    """`topic`, `partition` and `topic_id` are the intake's."""
     source = f"{topic}/{partition}/%d".encode()
     due_at, source_name = names.DUE_AT, names.SOURCE
+    of_topic = [(names.SOURCE_TOPIC_ID, topic_id.encode())] if topic_id else []
+    run_id = source + (f"@{topic_id}".encode() if topic_id else b"")
     made: list[Delivery] = []
-    for due_ms, offset, (key, value, kept_headers, asked, _, id_, _) in rows:
+    for due_ms, offset, (key, value, kept_headers, asked, _, id_, cron) in rows:
         due = b"%d" % due_ms
-        added = (due_at, due), (source_name, source % offset)
+        added = (due_at, due), (source_name, source % offset), *of_topic
         headers: list[tuple[str, bytes | None]] = (
             [*kept_headers, *added] if kept_headers else [*added]
         )
         if id_ is not None:
             headers.append((names.MESSAGE_ID, b"%b@%b" % (id_.encode(), due)))
+        elif cron is not None:  # its runs come from one record, and are many messages
+            headers.append((names.MESSAGE_ID, b"%b@%b" % (run_id % offset, due)))
         made.append((key, value, headers, partition if asked is None else asked, due_ms, offset))
     return made
 

@@ -94,11 +94,15 @@ def size_bytes(key: bytes | None, value: bytes | None, headers: list[Header]) ->
     return size + sum(len(name) + len(said or b"") + 10 for name, said in headers)
 
 
+# Of a rejected record: what an earlier service said of it is replaced.
+SAID_ANEW = (names.SOURCE, names.SOURCE_TOPIC_ID, names.REJECTED_REASON)
+
+
 def reject(
     deliverer: Deliverer, pair: Pair, partition: int, delivery: Delivery, reason: str, now_ms: int
 ) -> None:
     key, value, headers, _, _, offset = delivery
-    kept = [each for each in headers if each[0] not in (names.SOURCE, names.REJECTED_REASON)]
+    kept = [each for each in headers if each[0] not in SAID_ANEW]
     kept.append((names.REJECTED_REASON, reason.encode()))
     kept.append((names.SOURCE, f"{pair.companion}/{partition}/{offset}".encode()))
     at = partition % pair.rejected_partitions

@@ -248,6 +248,8 @@ class World:
             expected = [("trace", b"%d" % offset), (names.DUE_AT, due), (names.SOURCE, source)]
             if asked.id is not None:
                 expected.append((names.MESSAGE_ID, asked.id.encode() + b"@" + due))
+            elif asked.every_minutes is not None:
+                expected.append((names.MESSAGE_ID, source + b"@" + due))
             assert (key, value, headers) == (b"key", b"body %d" % offset, expected)
             assert partition == (PARTITION if asked.partition is None else asked.partition)
             assert due_ms <= self.now_ms, "never early"
