@@ -278,6 +278,7 @@ class Node:
             ),
             given=self.settings.given,
             min_in_sync_replicas=values["min.insync.replicas"],
+            open_listeners=frozenset(self.settings.controllers),
             snapshot_after_bytes=values["metadata.log.max.record.bytes.between.snapshots"],
             snapshot_after_ms=values["metadata.log.max.snapshot.interval.ms"],
             retention_bytes=values["metadata.max.retention.bytes"],

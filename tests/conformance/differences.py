@@ -285,6 +285,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        "Where the controller listens",
+        "DescribeQuorum names its listener, which a node must have",
+        "names none, unless `listeners` has one for the controller",
+        "nobody listens at the address that the quorum's records have for a cluster of one",
+        r(r"^cluster: quorum: v2 metadata$"),
+        r(r"^nodes\.1\.listeners$"),
+    ),
+    Difference(
         "The map of listeners, set to its default",
         "INVALID_REQUEST: the default does not name the controller's listener",
         "taken: it is what holds",

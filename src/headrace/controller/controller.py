@@ -53,6 +53,8 @@ class ControllerSettings:
     # What the node was started with; passwords are among it.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     min_in_sync_replicas: int = 1
+    # Names of the controller's listeners that this node opens; mostly none in a cluster of one.
+    open_listeners: frozenset[str] = frozenset()
     snapshot_after_bytes: int = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
     snapshot_after_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
     retention_bytes: int = 100 << 20  # metadata.max.retention.bytes

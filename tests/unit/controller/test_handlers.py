@@ -172,6 +172,9 @@ def test_describe_quorum(tmp_path: Path, version: int) -> None:
     assert partition.high_watermark == quorum.storage.end_offset
     assert [voter.replica_id for voter in partition.current_voters] == [1]
     if version >= 2:
+        assert [node.listeners for node in response.nodes] == [[]], "nobody listens there"
+        quorum.controller.settings.open_listeners = frozenset({"CONTROLLER"})
+        response, _ = describe("__cluster_metadata", 0)
         assert response.nodes[0].listeners[0].port == 9093
     _, unknown = describe("orders", 0)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

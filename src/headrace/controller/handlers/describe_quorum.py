@@ -1,7 +1,8 @@
 """DescribeQuorum, v0-2: who votes on the metadata, who leads, and how far everybody is.
 
 Only partition 0 of `__cluster_metadata` can be asked for. v1 adds times of the last fetch, v2 the
-directories of the voters and where they listen (KIP-853). A quorum of one has no observers. Needs
+directories of the voters and where they listen (KIP-853). A quorum of one has no observers, and an
+address in its records, which Apache Kafka needs; it is told only if somebody listens there. Needs
 DESCRIBE on the cluster.
 """
 
@@ -54,6 +55,7 @@ def handle(
     listeners = [
         Listener(name=point.listener, host=point.host, port=point.port)
         for point in quorum.voter.endpoints
+        if point.listener in controller.settings.open_listeners
     ]
     return DescribeQuorumResponse(
         error_message="",
