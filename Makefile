@@ -17,8 +17,15 @@ ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
 # Each starts a Spark.
 PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
-# Of make test: most tests wait for something, so there are more than cores. 0: one by one.
+# Of test, services and interop: most tests wait, so there are more processes than cores. 0: one by
+# one. A file of tests stays in one process, with its broker and its JVM.
 PROCESSES ?= 3
+# Tests marked `full` run in `make full` only (which empties this).
+MARKED ?= not full
+PYTEST_ARGS = -m "$(MARKED)" $(ARGS)
+# Spark is large (0.5 GB), so it has an environment of its own.
+SPARK_BIN := .cache/pipelines-python/bin
+SPARK_STAMP := .cache/pipelines-python/.installed
 # More for the command behind a target: make start ARGS="--listen localhost:9093"
 ARGS ?=
 
@@ -47,7 +54,11 @@ wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
 
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
+
+.PHONY: full
+full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run
+	.ci/run --full
 
 .PHONY: check
 check: $(DEV_STAMP) ## format, lint, strict types, layers, generated code up to date
@@ -63,8 +74,9 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 	$(BIN)/ruff check --fix .
 
 .PHONY: interop
-interop: $(DEV_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/interop tests/conformance $(ARGS)
+interop: $(DEV_STAMP) $(SPARK_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile \
+	  tests/interop tests/conformance $(PYTEST_ARGS)
 
 .PHONY: tools
 tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB
@@ -72,48 +84,60 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 
 .PHONY: services
 services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL, MariaDB, Redis
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/services $(ARGS)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile tests/services $(PYTEST_ARGS)
 
 .PHONY: guides
 guides: $(DEV_STAMP) programs ## type every command of README and guides, in order, on one node
-	$(BIN)/python -m pytest tests/guides $(ARGS)
+	$(BIN)/python -m pytest tests/guides $(PYTEST_ARGS)
 
 # Of make pipelines: each has a Spark and a broker of its own, and waits a good part of the time.
 # 0: one by one.
 SPARKS ?= 2
-# Spark is large (0.5 GB), so it has an environment of its own.
-SPARK_BIN := .cache/pipelines-python/bin
-SPARK_STAMP := .cache/pipelines-python/.installed
 
 .PHONY: pipelines
 pipelines: $(SPARK_STAMP) servers ## data pipelines on a real Spark, minutes
-	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile tests/pipelines $(ARGS)
+	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile tests/pipelines $(PYTEST_ARGS)
 
 $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
 	@echo 'Installing what requirements/spark.txt locks'
 	@$(BIN)/python -m venv .cache/pipelines-python
-	@$(SPARK_BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
-	@$(SPARK_BIN)/python -m pip install --quiet --require-hashes -r requirements/spark.txt
+	@$(SPARK_BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements/dev.txt
+	@$(SPARK_BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements/spark.txt
 	@$(SPARK_BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
+# Each of these brings something before the suites that need it: .ci/suites.py
+.PHONY: develop spark packages
+develop: $(DEV_STAMP)
+spark: $(SPARK_STAMP)
+	@$(SPARK_BIN)/python -c 'from headrace.pipelines import jars as j; j.jars(j.user_cache(), print)'
+packages: ## install what the other targets run, if it is missing (Debian, as root)
+	@missing=$$($(missing_programs); $(missing_servers)); \
+	missing=$$(echo $$missing | tr ' ' '\n' | sort -u | tr '\n' ' '); \
+	[ -z "$${missing// /}" ] || { $(install_missing); }
+
 # Debian's packages; a server that is on the machine is taken as it is.
+define missing_servers
+command -v redis-server >/dev/null || echo redis-server; \
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || echo postgresql; \
+command -v mariadb-install-db >/dev/null || echo mariadb-server
+endef
+define missing_programs
+for pair in $(TOOLS); do command -v "$${pair%%:*}" >/dev/null || echo "$${pair##*:}"; done
+endef
+define install_missing
+echo "installing $$missing"; \
+apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+endef
+
 .PHONY: servers
 servers:
-	@missing=; \
-	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
-	  || missing="$$missing postgresql"; \
-	command -v mariadb-install-db >/dev/null || missing="$$missing mariadb-server"; \
-	if [ -n "$$missing" ]; then \
-	  echo "installing$$missing"; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	fi
+	@missing=$$($(missing_servers)); [ -z "$$missing" ] || { $(install_missing); }
 
 .PHONY: conformance
 conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(ARGS)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/conformance $(PYTEST_ARGS)
 
 .PHONY: soak
 soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 50 rounds

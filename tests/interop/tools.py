@@ -8,6 +8,7 @@ each language's own package tool into `.cache/`, which git ignores.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -29,7 +30,14 @@ PACKAGES = {
 }
 
 # Small and quick: the tools run for a second each, so compiling them well costs more than it gives.
-JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+# Java's own log would say on standard output that an archive of classes is another JVM's.
+JVM_FLAGS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Xlog:disable",
+)
 
 
 class MissingTool(Exception):
@@ -68,10 +76,23 @@ def kafka_jars() -> Path:
     return folder
 
 
+@functools.cache
+def class_archive_path() -> Path:
+    """Where `class_archive.py` puts its archive for this Java and these jars."""
+    java = Path(tool("java")).resolve()
+    made_for = f"{java} {java.stat().st_mtime_ns} {kafka_jars()}"
+    return CACHE / "class-archives" / f"{hashlib.sha256(made_for.encode()).hexdigest()[:12]}.jsa"
+
+
 def built_go_program() -> Path:
-    """The program on Go's client."""
+    """The program on Go's client; it appears whole, also if others build it at the same time."""
     binary = CACHE / "interop" / "go-client"
-    run([tool("go"), "build", "-o", str(binary), "."], cwd=HERE / "go", timeout_s=600)
+    sources = [*(HERE / "go").glob("*.go"), *(HERE / "go").glob("go.*")]
+    newest = max(source.stat().st_mtime for source in sources)
+    if not binary.exists() or binary.stat().st_mtime < newest:
+        part = binary.with_name(f"go-client.{os.getpid()}")
+        run([tool("go"), "build", "-o", str(part), "."], cwd=HERE / "go", timeout_s=600)
+        part.replace(binary)
     return binary
 
 
@@ -90,10 +111,12 @@ def java_command(
     """A JVM with Kafka's jars that runs `main_class`; quiet unless something is wrong."""
     class_path = f"{kafka_jars()}/*" + (f":{extra}" if extra else "")
     log_settings = HERE / "apache" / "log4j2.xml"
+    archive = class_archive_path()
     return [
         tool("java"),
         f"-Xmx{heap}",
         *JVM_FLAGS,
+        *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
         f"-Dlog4j2.configurationFile={log_settings}",
         "-cp",
         class_path,

@@ -2,8 +2,9 @@
 
 Jars come through Maven and Python packages through pip, each into a folder of its own below
 `.cache/`; versions are pinned in `pom.xml` and `requirements.txt` beside this file, and for Spark
-in `spark/`. `make tools` fills these folders (`python -m tests.interop.ecosystem`), so that a test
-finds them whole; a test run on its own fills what it misses.
+in `spark/pom.xml` and the project's `requirements/spark.txt`. `make tools` fills these folders
+(`python -m tests.interop.ecosystem`), so that a test finds them whole; a test run on its own fills
+what it misses, but for Spark.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ def spark_jars() -> Path:
     return _jars(pom, CACHE / "spark-jars" / _digest(pom))
 
 
-@functools.cache
 def spark_python() -> Path:
-    """The Python of an environment with PySpark, which is large (490 MB)."""
-    return _environment(FOLDER / "spark" / "requirements.txt", CACHE / "spark-python")
+    """The Python of an environment with PySpark: that of `make pipelines`, for it is large."""
+    python = CACHE / "pipelines-python" / "bin" / "python"
+    assert python.exists(), "Spark is not there; bring it with: make spark"
+    return python
 
 
 def _jars(pom: Path, folder: Path) -> Path:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import sys
 
 from tests.interop import ecosystem
+from tests.interop.class_archive import class_archive
 from tests.interop.tools import built_go_program, installed_node_program, kafka_jars
 
 CACHES = (
     kafka_jars,
+    class_archive,
     built_go_program,
     installed_node_program,
     ecosystem.ecosystem_jars,
     ecosystem.ecosystem_python,
     ecosystem.spark_jars,
-    ecosystem.spark_python,
 )
 
 if __name__ == "__main__":

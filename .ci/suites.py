@@ -1,0 +1,199 @@
+"""Runs the suites of the project side by side and ends with a table of their seconds.
+
+Two suites run at a time: most tests wait for something, so two fill two cores better than one.
+What they need from others (Debian's packages, Maven's jars, Spark) is brought meanwhile. A suite's
+output is printed whole when it ends. A failed suite makes the run fail; one that is over its budget
+is named loudly, and does not.
+
+    .ci/suites.py [--full] [SUITE ...]
+
+Budgets are seconds on two quiet cores, beside another suite; docs/reliability.md explains them.
+"""
+
+# ruff: noqa: T201  what it prints is what it is for
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+AT_ONCE = 2
+SAID_EVERY_S = 60.0
+WHOLE_RUN_S = 1800
+RELIABILITY = PROJECT / "docs" / "reliability.md"
+LAST_FULL = "The last good `make full`:"
+CLOSING_LINE = re.compile(r"^=*\s*((?:\d+ [a-z]+,? ?)+in [\d.]+s.*?)\s*=*$", re.M)
+
+
+@dataclass
+class Job:
+    """One make target; what it `needs` must have ended well before."""
+
+    target: str
+    needs: tuple[str, ...] = ()
+    budget_s: int | None = None  # None: it only brings something
+    output: Path = field(init=False)
+    began: float = 0.0
+    seconds: float = 0.0
+    code: int | None = None
+
+    def closing_lines(self) -> str:
+        """What pytest says of itself at the end."""
+        return "; ".join(CLOSING_LINE.findall(self.output.read_text(errors="replace")))
+
+
+BRINGING = (
+    Job("develop"),
+    Job("packages"),
+    Job("spark", ("develop",)),
+    Job("tools", ("develop", "packages")),
+)
+# In this order they are begun, as soon as what they need is there.
+SUITES = (
+    Job("test", ("develop",), 240),
+    Job("check", ("develop",), 120),
+    Job("interop", ("tools", "spark"), 900),
+    Job("services", ("develop", "packages"), 420),
+    Job("pipelines", ("spark", "packages"), 600),
+    Job("guides", ("develop", "packages"), 120),
+    Job("fuzz", ("develop",), 90),
+)
+# Tests marked `full` as well.
+FULL = {"test", "interop", "services", "pipelines", "guides"}
+
+
+class Run:
+    """The jobs of one run. All fields are guarded by `changed`."""
+
+    def __init__(self, suites: list[Job], *, full: bool) -> None:
+        self.bringing = _needed(suites)
+        self.suites, self.full = suites, full
+        self.changed = threading.Condition()
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-ci-"))
+
+    def whole(self) -> bool:
+        """Run everything; whether all of it was good."""
+        began = time.monotonic()
+        for job in [*self.bringing, *self.suites]:
+            job.output = self.folder / job.target
+        with self.changed:
+            while any(job.code is None for job in self.suites):
+                self._begin_what_can()
+                if not self._running():
+                    break  # what the others need has failed
+                if not self.changed.wait(SAID_EVERY_S):
+                    self._say_what_runs()
+        return self._say_all(time.monotonic() - began)
+
+    def _running(self) -> list[Job]:
+        return [j for j in [*self.bringing, *self.suites] if j.began and j.code is None]
+
+    def _begin_what_can(self) -> None:
+        for job in self.bringing:
+            if not job.began and self._is_ready(job):
+                self._begin(job)
+        for job in self.suites:
+            under_way = [j for j in self._running() if j in self.suites]
+            if len(under_way) < AT_ONCE and not job.began and self._is_ready(job):
+                self._begin(job)
+
+    def _is_ready(self, job: Job) -> bool:
+        return all(j.code == 0 for j in self.bringing if j.target in job.needs)
+
+    def _begin(self, job: Job) -> None:
+        job.began = time.monotonic()
+        _say(f"begins: make {job.target}")
+        threading.Thread(target=self._make, args=(job,), daemon=True).start()
+
+    def _make(self, job: Job) -> None:
+        command = ["make", "--no-print-directory", job.target]
+        if self.full and job.target in FULL:
+            command.append("MARKED=")
+        with job.output.open("wb") as output:
+            code = subprocess.run(
+                command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            ).returncode
+        with self.changed:
+            job.seconds, job.code = time.monotonic() - job.began, code
+            if job.budget_s is not None or code != 0:
+                print(f"\n==== make {job.target}", flush=True)
+                print(job.output.read_text(errors="replace").rstrip(), flush=True)
+            outcome = "passed" if code == 0 else f"FAILED ({code})"
+            _say(f"make {job.target} {outcome} in {job.seconds:.0f} s")
+            self.changed.notify_all()
+
+    def _say_what_runs(self) -> None:
+        now = time.monotonic()
+        _say("running: " + ", ".join(f"{j.target} {now - j.began:.0f} s" for j in self._running()))
+
+    def _say_all(self, seconds: float) -> bool:
+        print(f"\n{'suite':<12}{'result':<10}{'seconds':>8}{'budget':>8}  tests", flush=True)
+        for job in self.suites:
+            print(_row(job), flush=True)
+        good = all(job.code == 0 for job in self.suites)
+        print(f"{'all':<12}{_word(good):<10}{seconds:>8.0f}{WHOLE_RUN_S:>8}", flush=True)
+        for job in self.suites:
+            if job.budget_s is not None and job.seconds > job.budget_s:
+                print(f"!!!! OVER BUDGET: {job.target} by {job.seconds - job.budget_s:.0f} s")
+        if seconds > WHOLE_RUN_S:
+            print(f"!!!! OVER BUDGET: the whole run by {seconds - WHOLE_RUN_S:.0f} s")
+        if good and self.full and self.suites == list(SUITES):
+            _keep_in_the_docs(seconds)
+        return good
+
+
+def _keep_in_the_docs(seconds: float) -> None:
+    """When everything was last good, and what: a run of changed files is nobody's commit."""
+    changed = subprocess.check_output(["git", "status", "--porcelain"], text=True)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    if changed:
+        _say("files were changed, so docs/reliability.md is left as it is")
+        return
+    text = RELIABILITY.read_text("utf-8")
+    line = f"{LAST_FULL} {time.strftime('%Y-%m-%d')}, commit {commit}, {seconds:.0f} s.\n"
+    RELIABILITY.write_text(re.sub(f"{re.escape(LAST_FULL)}.*\n", line, text), "utf-8")
+
+
+def _needed(suites: list[Job]) -> list[Job]:
+    wanted = {name for job in suites for name in job.needs}
+    wanted |= {name for job in BRINGING if job.target in wanted for name in job.needs}
+    return [job for job in BRINGING if job.target in wanted]
+
+
+def _row(job: Job) -> str:
+    result = "not run" if job.code is None else _word(job.code == 0)
+    tests = job.closing_lines() if job.code is not None else ""
+    return (
+        f"{job.target:<12}{result:<10}{job.seconds:>8.0f}{job.budget_s or 0:>8}  {tests}".rstrip()
+    )
+
+
+def _word(good: bool) -> str:
+    return "passed" if good else "FAILED"
+
+
+def _say(words: str) -> None:
+    print(f"==== {time.strftime('%H:%M:%S')} {words}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--full", action="store_true", help="with the tests that are marked full")
+    parser.add_argument("suite", nargs="*", choices=[[], *(job.target for job in SUITES)])
+    given = parser.parse_args()
+    suites = [job for job in SUITES if not given.suite or job.target in given.suite]
+    os.chdir(PROJECT)
+    sys.exit(0 if Run(suites, full=given.full).whole() else 1)
+
+
+if __name__ == "__main__":
+    main()
