@@ -21,7 +21,7 @@ from typer.main import get_command
 import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
-from headrace.cli.suggestions import Commands
+from headrace.cli.suggestions import OPTIONS_ELSEWHERE, Commands
 from headrace.foreign_text import indented
 from headrace.near_names import did_you_mean
 
@@ -153,7 +153,10 @@ def _tell_misuse(misuse: TyperException) -> int:
     wrong = getattr(misuse, "option_name", None)
     if wrong is not None and context is not None and type(misuse).__name__ == "NoSuchOption":
         known = [option for each in context.command.params for option in each.opts]
-        sentence = f"There is no option {wrong}.{did_you_mean(wrong, known)}"
+        meant = did_you_mean(wrong, known)
+        if not meant and wrong in OPTIONS_ELSEWHERE:
+            meant = f" {OPTIONS_ELSEWHERE[wrong]}"
+        sentence = f"There is no option {wrong}.{meant}"
     if context is None:
         return _fail(sentence, misuse.exit_code)
     usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for all of it."

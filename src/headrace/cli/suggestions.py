@@ -55,6 +55,17 @@ SYNONYMS = {
 }
 
 
+# The same for options, where no other of ours is near: a sentence each.
+OPTIONS_ELSEWHERE = {
+    "--topic": "The topic stands by itself, without an option.",
+    "--group": "The group stands by itself, without an option.",
+    "--message": "Values come from standard input: echo hi | headrace produce TOPIC",
+    "--value": "Values come from standard input: echo hi | headrace produce TOPIC",
+    "--port": "Say --listen HOST:PORT.",
+    "--host": "Say --listen HOST:PORT.",
+}
+
+
 class Commands(TyperGroup):
     """A group of commands that knows what somebody meant."""
 
@@ -62,6 +73,8 @@ class Commands(TyperGroup):
         word = str(args[0]) if args else ""
         known = self.list_commands(ctx)
         if word and not word.startswith("-") and word not in known and not ctx.resilient_parsing:
+            if word == "help":
+                ctx.fail(f"Say `{ctx.command_path} --help`.")
             meant = did_you_mean(word, known, SYNONYMS) or f" There are {', '.join(known)}."
             ctx.fail(f"There is no command {word}.{meant}")
         return super().resolve_command(ctx, args)

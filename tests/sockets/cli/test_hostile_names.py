@@ -34,7 +34,8 @@ from tests.sockets.cli.conftest import CommandLine
 
 # A window title, a cleared screen, another direction, an 8-bit escape, a forged row, markup.
 HOSTILE = "eve\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r\nFORGED\u2028row [red]x[/red] :smile:"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Our own: colours, and a line of progress that goes away.
+COLOURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K")
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SETTINGS = {
