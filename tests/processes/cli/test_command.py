@@ -138,7 +138,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
         (["conusme", "t"], "There is no command conusme. Did you mean consume?"),
         (["topic", "list"], "Did you mean topics?"),
         (["topics", "rm", "t"], "Did you mean delete?"),
-        (["help"], "Say `headrace --help`."),
+        (["help"], "headrace --help`."),
         (["topics", "create", "--topic", "t"], "The topic stands by itself"),
         (["groups", "desribe", "g"], "Did you mean describe?"),
         (["topics", "list", "--bootstra", "x"], "There is no option --bootstra. Did you mean"),
