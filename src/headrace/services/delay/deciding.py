@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Protocol
 
+from headrace.contract.cron import last_run_by
 from headrace.services.delay import far_records
-from headrace.services.delay.cron import last_run_by
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.overlay import Overlay
 from headrace.services.delay.pending import Changes, Pending, Sample

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.contract import headers as names
-from headrace.services.delay.instructions import RecordFields, Schedule, read_instruction
+from headrace.contract.delay_instructions import RecordFields, Schedule, read_instruction
 from headrace.services.delay.rows import Row, row_of
 from headrace.services.delay.settlement import FarRecord
 

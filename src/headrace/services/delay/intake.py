@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headrace.client.connection import Connection, Setting, made, program_settings
+from headrace.contract.delay_instructions import UNREADABLE, RecordFields
 from headrace.contract.delay_topics import REGISTRY
-from headrace.services.delay.instructions import UNREADABLE, RecordFields
 
 log = logging.getLogger("headrace.delay")
 

@@ -7,7 +7,7 @@ leaves, one that is in the store is noted as dropped. Nothing here is true befor
 from __future__ import annotations
 
 from headrace.contract import headers as names
-from headrace.services.delay.instructions import RecordFields
+from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.pending import Pending
 from headrace.services.delay.progress import DueKey
 from headrace.services.delay.rows import Row, weight_of

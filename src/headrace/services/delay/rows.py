@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.contract import headers as names
-from headrace.services.delay.cron import Cron, Run, run_after
-from headrace.services.delay.instructions import RecordFields, Schedule
+from headrace.contract.cron import Cron, Run, run_after
+from headrace.contract.delay_instructions import RecordFields, Schedule
 from headrace.services.delay.progress import DueKey
 
 CronFields = tuple[str, str, int | None, int | None, int]

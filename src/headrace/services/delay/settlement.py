@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.services.delay.instructions import RecordFields
+from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.pending import Changes
 from headrace.services.delay.progress import DueKey, Progress
 from headrace.services.delay.rows import Delivery as Delivery

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.contract import headers as names
+from headrace.contract.cron import last_run_by
+from headrace.contract.delay_instructions import Cancel, RecordFields, Schedule, read_instruction
 from headrace.services.delay import far_records
-from headrace.services.delay.cron import last_run_by
 from headrace.services.delay.deciding import decide, far_target, with_sample
-from headrace.services.delay.instructions import Cancel, RecordFields, Schedule, read_instruction
 from headrace.services.delay.limits import Limits as Limits
 from headrace.services.delay.overlay import NEVER_MS, Overlay
 from headrace.services.delay.pending import Changes, Pending

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.contract import headers as names
-from headrace.services.delay.instructions import IntakeRecord
+from headrace.contract.delay_instructions import IntakeRecord
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.pending import Pending
 from headrace.services.delay.progress import DueKey, Progress, from_commit, to_metadata

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.contract import headers as names
+from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay import far_records
-from headrace.services.delay.instructions import Schedule, read_instruction
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.pending import Pending
 from headrace.services.delay.progress import Progress

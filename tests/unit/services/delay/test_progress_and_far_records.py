@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.contract import headers as names
+from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay import far_records
-from headrace.services.delay.instructions import Schedule, read_instruction
 from headrace.services.delay.progress import Progress, from_commit, to_metadata
 from headrace.services.delay.rows import row_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.contract import headers as names
-from headrace.services.delay.instructions import RecordFields
+from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.owned import FRESH_MS, PATIENCE_S, Owned
 from headrace.services.delay.progress import Progress

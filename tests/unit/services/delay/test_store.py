@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.contract import headers as names
+from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay import store as stores
-from headrace.services.delay.instructions import Schedule, read_instruction
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.listing import SCANNED_PER_PAGE, PendingRow
 from headrace.services.delay.pending import Changes

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.contract import headers as names
-from headrace.contract.durations import LONGEST_DELAY_MS
-from headrace.services.delay.instructions import (
+from headrace.contract.delay_instructions import (
     LEVELS_MS,
     Cancel,
     IntakeRecord,
@@ -18,6 +17,7 @@ from headrace.services.delay.instructions import (
     Schedule,
     read_instruction,
 )
+from headrace.contract.durations import LONGEST_DELAY_MS
 
 APPENDED_MS = 1_800_000_000_000
 
