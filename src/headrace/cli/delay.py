@@ -25,7 +25,7 @@ from headrace.cli.cluster import (
     Timeout,
     cluster_at,
 )
-from headrace.cli.delayed import pending_view, stats_view
+from headrace.cli.delayed import pending_view, rejected_view, stats_view
 from headrace.cli.delayed.moments import away, clock, moment_ms
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
 from headrace.cli.failure import Failure
@@ -227,6 +227,27 @@ def cancel(
 
 
 @app.command()
+def rejected(
+    topic: Name,
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the delayed messages of a topic that were refused, and why."""
+    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        DelayedTopics(cluster).require(topic)
+        rows = rejected_view.rows_of(cluster, topic)
+    if as_json:
+        output.answer_json(rows)
+    elif not rows:
+        output.note(f"No delayed message of {topic} was refused.")
+    else:
+        rejected_view.show(rows)
+
+
+@app.command()
 def reschedule(
     topic: Name,
     id: Id,
@@ -243,12 +264,12 @@ def reschedule(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Give a message that waits another time: it is sent again under its id, which replaces it."""
-    when = when_of(delay, deliver_at, cron, cron_zone)
-    if not when:
+    when = when_of(delay, deliver_at, cron, cron_zone, id)
+    if when.keys() == {"id"}:
         raise typer.BadParameter("Say when: --delay, --deliver-at or --cron.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         row, _ = _found(cluster, topic, id, key, partition)
-        _send_again(cluster, row, {**when, "id": id})
+        _send_again(cluster, row, when)
         anew = _found_anew(cluster, row, timeout)
     was = clock(row["due_ms"])
     if anew is None:

@@ -8,6 +8,7 @@ those of `headrace.contract`, which the service reads too.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -46,8 +47,22 @@ def delayed(record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
         raise Misuse("An id is known within its partition: give the record a key as well.")
     names = {name for name, _ in said}
     kept = [header for header in record.headers if header[0] not in names]
+    require_understood(kept + said)
     record.topic, record.headers = companion_of(record.topic), kept + said
     return record
+
+
+def require_understood(asked: HeaderList, now_ms: int | None = None) -> None:
+    """Raise `Misuse` with the reason for which the service would reject a record that asks for
+    this. The service reads it by the same rules, with the append time instead of ours.
+    """
+    # Time zones and cron are loaded with the first delayed record, not with every program.
+    from headrace.contract.delay_instructions import Rejected, read_instruction
+
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    read = read_instruction((0, now_ms, None, None, asked))
+    if isinstance(read, Rejected):
+        raise Misuse(sentence(read.reason))
 
 
 def cancelling(topic: str, id: str, key: Any, partition: int | None) -> Outgoing[Any, Any]:
@@ -71,6 +86,8 @@ def schedule_headers(when: When) -> HeaderList:
     orphans = [name for name in ONLY_WITH_CRON if name in given and "cron" not in given]
     if orphans:
         raise Misuse(f"{orphans[0]} belongs to cron=.")
+    if "cron" in given and "id" not in given:
+        raise Misuse("A cron needs an id: by it you can cancel or replace it later.")
     return [(HEADERS[name], WRITTEN[name](value)) for name, value in given.items()]
 
 

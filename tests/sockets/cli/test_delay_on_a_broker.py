@@ -12,6 +12,7 @@ import pytest
 from headrace.client.connection import connection
 from headrace.client.consumer import Consumer
 from headrace.client.delay_instances import DelayInstances
+from headrace.client.producer import Producer
 from headrace.client.topics import Topics
 from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
@@ -213,3 +214,16 @@ def test_without_a_service_the_commands_say_what_to_do(monkeypatch: pytest.Monke
         cancel = ("delay", "cancel", "orders", "a", "--key", "k", "--timeout", "0.5")
         assert "counts as soon as one does" in headrace.failure(*cancel)
         assert DelayInstances(connection(bootstrap=alone.bootstrap)).all() == []
+
+
+def test_what_was_refused_is_listed_with_its_reason(broker: Broker, headrace: CommandLine) -> None:
+    headrace("topics", "create", "refusals", "--delayed")
+    assert headrace.json("delay", "rejected", "refusals") == []
+    with Producer(broker.bootstrap) as producer:
+        told = {"headrace-rejected-reason": "no such time zone", "headrace-id": "report"}
+        producer.send("refusals.delay.rejected", b"v", key=b"k", headers=told).result(60)
+    [row] = headrace.json("delay", "rejected", "refusals")
+    assert (row["reason"], row["id"], row["key"]) == ("no such time zone", "report", "k")
+    assert "no such time zone" in headrace("delay", "rejected", "refusals")
+    for bad in (["--cron", "every day"], ["--cron", "0 9 * * *", "--cron-zone", "Mars/Base"]):
+        assert headrace.exit_code("produce", "refusals", *bad, "--id", "a", "--partition", "0") == 2

@@ -30,7 +30,6 @@ LONDON = timezone(timedelta(hours=1))
             b"1",
         ),
         ({"id": "order-42"}, "headrace-id", b"order-42"),
-        ({"cron": "0 9 * * mon-fri"}, "headrace-cron", b"0 9 * * mon-fri"),
     ],
 )
 def test_a_time_becomes_a_header(when: Any, header: str, written: bytes) -> None:
@@ -39,9 +38,16 @@ def test_a_time_becomes_a_header(when: Any, header: str, written: bytes) -> None
 
 def test_a_schedule_that_repeats_has_its_zone_and_its_end() -> None:
     said = schedule_headers(
-        {"cron": "*/5 * * * *", "cron_zone": "Europe/Berlin", "cron_until": 5, "cron_count": 3}
+        {
+            "cron": "*/5 * * * *",
+            "cron_zone": "Europe/Berlin",
+            "cron_until": 5,
+            "cron_count": 3,
+            "id": "report",
+        }
     )
     assert dict(said) == {
+        "headrace-id": b"report",
         "headrace-cron": b"*/5 * * * *",
         "headrace-cron-zone": b"Europe/Berlin",
         "headrace-cron-until": b"5",
@@ -68,6 +74,32 @@ def test_a_schedule_that_repeats_has_its_zone_and_its_end() -> None:
 def test_what_makes_no_sense_is_refused_in_words(when: Any, why: str) -> None:
     with pytest.raises(Misuse, match=why):
         schedule_headers(when)
+
+
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        ({"cron": "every day", "id": "a"}, "'every day' does not have the five fields minute,"),
+        ({"cron": "99 9 * * *", "id": "a"}, "'99 9 \\* \\* \\*' is no cron expression"),
+        ({"cron": "0 0 30 2 *", "id": "a"}, "is no cron expression|has no run in its time"),
+        ({"cron": "0 9 * * *", "cron_zone": "Mars/Base", "id": "a"}, "'Mars/Base' is no time zone"),
+        ({"cron": "0 9 * * *", "cron_until": 5, "id": "a"}, "has no run in its time"),
+        ({"cron": "0 9 * * *", "cron_count": 0, "id": "a"}, "a whole number from 1 to 10000"),
+        ({"cron": "0 9 * * *"}, "A cron needs an id"),
+        ({"deliver_at": "tomorrow"}, "milliseconds since 1970 or a time like"),
+        ({"deliver_at": "2030-02-30T00:00:00Z"}, "no such time"),
+        ({"deliver_at": 99_999_999_999_999}, "more than ten years ahead"),
+        ({"delay": "1s", "id": "x" * 513}, "513 characters"),
+    ],
+)
+def test_what_the_service_would_reject_is_refused_before_it_is_sent(when: Any, why: str) -> None:
+    with pytest.raises(Misuse, match=why):
+        delayed(Outgoing("orders", b"v", b"k"), when)
+
+
+def test_a_misspelt_header_beside_a_delay_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(Misuse, match="no header headrace-delayed"):
+        delayed(Outgoing("orders", b"v", b"k", [("headrace-delayed", b"1s")]), {"delay": "1s"})
 
 
 def test_an_argument_that_send_does_not_have_is_told_like_any_other() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.delayed.moments import moment_ms
 from headrace.client.errors import Misuse
-from headrace.client.schedules import TOO_LONG, When, schedule_headers
+from headrace.client.schedules import TOO_LONG, When, require_understood, schedule_headers
 from headrace.contract import durations
 
 Delay = Annotated[
@@ -52,7 +52,7 @@ def when_of(
     if id is not None:
         when["id"] = id
     try:
-        schedule_headers(when)
+        require_understood(schedule_headers(when))
     except Misuse as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
     return when

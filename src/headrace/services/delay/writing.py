@@ -6,6 +6,7 @@ goes to the rejected topic instead: it counts as done either way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -16,6 +17,8 @@ from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
 from headrace.services.delay.deliverer import Deliverer, Header, Refusal
 from headrace.services.delay.settlement import Delivery, Settlement
 from headrace.services.delay.topics import Pair
+
+log = logging.getLogger(__name__)
 
 # A batch's header, a record's lengths and the like.
 ROOM_BYTES = 128
@@ -48,7 +51,13 @@ def write(
         at = crc32(f"{pair.companion}/{partition}".encode()) % pair.far_partitions
         for far in settlement.far:
             deliverer.send(FAR, at, far.key, far.value, far.headers, now_ms)
-    return rejected + len(settlement.rejections)
+    rejected += len(settlement.rejections)
+    if rejected:
+        log.warning(
+            "%s-%d: %d delayed records are rejected; %s has them, each with its reason",
+            pair.companion, partition, rejected, rejected_of(pair.target),
+        )  # fmt: skip
+    return rejected
 
 
 def _deliver(
