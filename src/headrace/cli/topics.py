@@ -292,9 +292,13 @@ def delete(
             raise Failure("Nothing was deleted.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)
-        for name in names:
-            topics.delete(name)
-    _tell(as_json, {"deleted": names}, f"Deleted {', '.join(names)}.")
+        left = [each for name in names for each in topics.delete(name) if each not in names]
+    _tell(as_json, {"deleted": names, "companions_left": left}, f"Deleted {', '.join(names)}.")
+    if left:
+        output.note(
+            f"Delayed messages are left in {', '.join(left)}: they go to a new topic of that name. "
+            f"Delete them with `headrace topics delete {' '.join(left)}`."
+        )
 
 
 def _tell(as_json: bool, fact: Mapping[str, object], sentence: str) -> None:

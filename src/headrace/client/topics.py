@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from headrace.client.connection import Connection, reach
 from headrace.client.errors import ClientError, explain, kafka_error
+from headrace.contract.delay_topics import companions_of
 
 BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
 
@@ -239,10 +240,13 @@ class Topics:
         )
         self._answer(asked[resource], name)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> list[str]:
+        """Its companions that are left: they keep the delayed messages of the deleted topic."""
+        left = [each for each in companions_of(name) if each in self.cluster.topics]
         self._is_fresh = False
         asked = self._admin.delete_topics([name], request_timeout=self.connection.timeout_s)
         self._answer(asked[name], name)
+        return left
 
     def _answer(self, future: Future[Any], topic: str) -> Any:
         try:

@@ -40,6 +40,11 @@ def outcomes_of(target: str) -> str:
     return target + OUTCOMES_SUFFIX
 
 
+def companions_of(target: str) -> tuple[str, ...]:
+    """All topics that delayed messages of a target may have beside it."""
+    return tuple(target + suffix for suffix in _SUFFIXES)
+
+
 def target_of(companion: str) -> str:
     """Raises ValueError when that is no companion's name."""
     target = companion.removesuffix(COMPANION_SUFFIX)

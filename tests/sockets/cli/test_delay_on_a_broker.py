@@ -227,3 +227,13 @@ def test_what_was_refused_is_listed_with_its_reason(broker: Broker, headrace: Co
     assert "no such time zone" in headrace("delay", "rejected", "refusals")
     for bad in (["--cron", "every day"], ["--cron", "0 9 * * *", "--cron-zone", "Mars/Base"]):
         assert headrace.exit_code("produce", "refusals", *bad, "--id", "a", "--partition", "0") == 2
+
+
+def test_deleting_a_topic_names_the_companions_that_keep_its_delayed_messages(
+    headrace: CommandLine,
+) -> None:
+    headrace("topics", "create", "going", "--delayed")
+    companions = ["going.delay", "going.delay.rejected", "going.delay.outcomes"]
+    said = headrace.notes("topics", "delete", "going", "--yes")
+    assert f"headrace topics delete {' '.join(companions)}" in said
+    assert headrace.json("topics", "delete", *companions, "--yes")["companions_left"] == []
