@@ -8,6 +8,7 @@ otherwise a payload that is no list of records is the producer's own affair, its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from crc32c import crc32c
@@ -25,21 +26,24 @@ from headrace.protocol.record_batch import (
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
+    MAX_DECOMPRESSED,
     MAX_TIMESTAMP_AT,
+    MOST_BYTES_NAMED,
+    MOST_RECORDS_LOOKED_AT,
+    MOST_RECORDS_NAMED,
     NO_TIMESTAMP,
     BatchHeader,
     Record,
+    count_fits,
     every_record_has_key,
     header_at,
+    timestamp_deltas,
     walk,
 )
 from headrace.storage.log_settings import UNLIMITED, LogSettings
 
 # The smallest message there ever was: a length below it is damage (magic 0 without key and value).
 SMALLEST_LENGTH = 14
-# What a compressed batch may unpack to when records must be looked at: as much as the largest
-# request Apache Kafka takes by default. More is an attack.
-MAX_DECOMPRESSED = 100 << 20
 
 _CRC = Struct(">I")
 _LENGTH = Struct(">i")
@@ -107,7 +111,7 @@ def prepare(records: memoryview, settings: LogSettings, wall_ms: int) -> memoryv
     check_count_and_kind(batch)
     check_timestamps(records, batch, settings, wall_ms)
     if settings.needs_keys:
-        check_keys(records)
+        check_keys(records, batch)
     if settings.compression_type != "producer":
         records = compressed_as_configured(records, batch, settings)
         batch = header_at(records, 0, 0)
@@ -123,6 +127,12 @@ def check_count_and_kind(batch: BatchHeader) -> None:
     if span <= 0 or span != batch.record_count:
         raise RecordsRefused(
             ErrorCode.INVALID_RECORD, f"{batch.record_count} records, but {span} offsets"
+        )
+    codec = batch.attributes & COMPRESSION_MASK
+    if not count_fits(batch.record_count, batch.size - HEADER_SIZE, compressed=codec != 0):
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD,
+            f"{batch.record_count} records do not fit {batch.size - HEADER_SIZE} bytes",
         )
     if batch.attributes & CONTROL:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
@@ -146,11 +156,15 @@ def check_timestamps(
             raise RecordsRefused(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamps {oldest} to {batch.max_timestamp}, taken: {earliest} to {latest}",
-                [
-                    (number, f"its timestamp is {record.timestamp}")
-                    for number, record in enumerate(records_in(records))
-                    if not earliest <= record.timestamp <= latest
-                ],
+                named(
+                    records,
+                    batch,
+                    lambda record: (
+                        None
+                        if earliest <= record.timestamp <= latest
+                        else f"its timestamp is {record.timestamp}"
+                    ),
+                ),
             )
     elif batch.attributes & LOG_APPEND_TIME:
         raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
@@ -159,18 +173,39 @@ def check_timestamps(
 def oldest_timestamp(records: memoryview, batch: BatchHeader) -> int:
     if batch.attributes & LOG_APPEND_TIME:
         return batch.max_timestamp
-    stamps = [record.timestamp for record in records_in(records)]
+    require_few(batch)
+    try:
+        deltas = timestamp_deltas(records, MAX_DECOMPRESSED)
+    except MalformedMessage as error:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+    stamps = (batch.base_timestamp + delta for delta in deltas)
     return min((each for each in stamps if each != NO_TIMESTAMP), default=batch.max_timestamp)
 
 
-def records_in(records: memoryview) -> list[Record]:
+def require_few(batch: BatchHeader) -> None:
+    """Before records are looked at on the loop: everybody else waits meanwhile."""
+    if batch.record_count > MOST_RECORDS_LOOKED_AT:
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD,
+            f"{batch.record_count} records in a batch, the topic takes {MOST_RECORDS_LOOKED_AT}",
+        )
+
+
+def named(
+    records: memoryview, batch: BatchHeader, wrong: Callable[[Record], str | None]
+) -> list[tuple[int, str]]:
+    """What is wrong with which records; nothing for a batch so large that listing them costs."""
+    if batch.record_count > MOST_RECORDS_NAMED:
+        return []
     try:
-        return list(walk(records, MAX_DECOMPRESSED))
-    except MalformedMessage as error:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+        found = [(n, wrong(r)) for n, r in enumerate(walk(records, MOST_BYTES_NAMED))]
+    except MalformedMessage:
+        return []
+    return [(number, why) for number, why in found if why is not None]
 
 
-def check_keys(records: memoryview) -> None:
+def check_keys(records: memoryview, batch: BatchHeader) -> None:
+    require_few(batch)
     try:
         if every_record_has_key(records, MAX_DECOMPRESSED):
             return
@@ -179,11 +214,7 @@ def check_keys(records: memoryview) -> None:
     raise RecordsRefused(
         ErrorCode.INVALID_RECORD,
         "a compacted topic takes no record without a key",
-        [
-            (number, "it has no key")
-            for number, record in enumerate(records_in(records))
-            if record.key is None
-        ],
+        named(records, batch, lambda record: "it has no key" if record.key is None else None),
     )
 
 

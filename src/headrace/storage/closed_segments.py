@@ -27,11 +27,11 @@ from headrace.protocol.record_batch import (
     LENGTH,
     LENGTH_OVERHEAD,
     MAGIC,
+    MAX_DECOMPRESSED,
     RECORD_COUNT,
     Fields,
 )
 from headrace.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
-from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.segment import Segment

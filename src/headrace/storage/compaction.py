@@ -27,6 +27,7 @@ from headrace.protocol.record_batch import (
     CONTROL,
     DELETE_HORIZON,
     LAST_OFFSET_DELTA,
+    MAX_DECOMPRESSED,
     MAX_TIMESTAMP_AT,
     PRODUCER_EPOCH,
     PRODUCER_ID,
@@ -37,7 +38,6 @@ from headrace.protocol.record_batch import (
 )
 from headrace.protocol.record_batch.keys import values_of_batch
 from headrace.protocol.record_batch.retained import emptied, rebuilt, records_at
-from headrace.storage.append_rules import MAX_DECOMPRESSED
 from headrace.storage.cleaned_transactions import CleanedTransactions
 from headrace.storage.closed_segments import (
     READ_CHUNK,

@@ -23,6 +23,7 @@ from headrace.protocol.record_batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
+    SMALLEST_RECORD,
     TRANSACTIONAL,
     BatchHeader,
 )
@@ -81,6 +82,8 @@ class LogWriter:
             or attributes not in PLAIN_ATTRIBUTES
             or timestamp - wall_ms > settings.timestamp_after_max_ms
             or not settings.takes_batches_as_they_are
+            # More records than fit uncompressed: it is compressed well, or it lies.
+            or count * SMALLEST_RECORD > size - HEADER_SIZE
         ):
             records = append_rules.prepare(records, settings, wall_ms)
             length, timestamp = append_rules.length_and_timestamp(records)

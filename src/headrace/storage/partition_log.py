@@ -25,6 +25,7 @@ from headrace.storage.recovery import LoadedLog, Loader, reload_producers
 from headrace.storage.segment import Segment
 from headrace.storage.segment_list import SegmentList
 from headrace.storage.segment_swap import swap_in
+from headrace.storage.time_search import Budget
 from headrace.storage.unwritten import Unwritten
 
 LogList = list[Any]  # of logs
@@ -279,15 +280,19 @@ class PartitionLog:
         of; `records` is what `read` gave for `offset`."""
         return self.segments.aborted_transactions(offset, records, up_to, self.end_offset)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+    def offset_for_time(
+        self, timestamp_ms: int, budget: Budget | None = None
+    ) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record not older than that; None: all are."""
         self.write_pending()
-        return time_search.first_not_before(self.segments.items, timestamp_ms, self.start_offset)
+        return time_search.first_not_before(
+            self.segments.items, timestamp_ms, self.start_offset, budget
+        )
 
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+    def offset_of_max_timestamp(self, budget: Budget | None = None) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the youngest record; None if no record has a timestamp."""
         self.write_pending()
-        return time_search.youngest(self.segments.items)
+        return time_search.youngest(self.segments.items, budget)
 
     def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and where it ended; (-1, -1) if unknown."""

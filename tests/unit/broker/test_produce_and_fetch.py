@@ -322,10 +322,10 @@ def test_a_disk_that_cannot_be_read_is_told_by_a_search_in_that_partition_alone(
         bench.produce("orders", "a", "b", partition=partition)
     bad = bench.node.broker.topics.leader("orders", 0).log
 
-    def offset_for_time(self, time):
+    def offset_for_time(self, time, budget=None):
         if self is bad:
             raise OSError(errno.EIO, "Input/output error")
-        return original(self, time)
+        return original(self, time, budget)
 
     original = type(bad).offset_for_time
     monkeypatch.setattr(type(bad), "offset_for_time", offset_for_time)

@@ -5,8 +5,15 @@ from crc32c import crc32c
 
 from headrace.protocol import compression
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.record_batch import Record, build, crc_is_right, read_header
+from headrace.protocol.record_batch import (
+    MOST_RECORDS_NAMED,
+    Record,
+    build,
+    crc_is_right,
+    read_header,
+)
 from headrace.replication.partition_leader import PartitionLeader
+from headrace.storage import append_rules
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.partition_log import PartitionLog
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
@@ -410,3 +417,48 @@ def a_leader(log):
     return PartitionLeader(
         "orders", bytes(16), 0, log.log, 0, commits_at_once=True, on_progress=lambda leader: None
     )
+
+
+def claiming(data, count):
+    data = changed(data, 23, (count - 1).to_bytes(4, "big"))
+    return changed(data, 57, count.to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_count_that_the_payload_cannot_bear_out_is_refused(tmp_path, codec):
+    """Each such batch would have rolled a segment. From a leader it is taken: compaction leaves
+    fewer records than offsets."""
+    log = ALog(tmp_path)
+    data = batch(b"a", compression=codec)
+    for count in (len(data) * 8, 2**31 - 1):
+        assert refused(log, claiming(data, count)) == ErrorCode.INVALID_RECORD
+    assert log.log.end_offset == 0 and len(log.log.segments) == 1
+    gap = claiming(build([Record(b"k", b"v", timestamp=NOW)], leader_epoch=0), 1000)
+    log.log.writer.append_as_is(memoryview(bytearray(gap)), wall_ms=NOW)
+    assert log.log.end_offset == 1000
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_the_smallest_records_compressed_well_are_taken(tmp_path, codec):
+    log = ALog(tmp_path)
+    data = build([Record(None, None, timestamp=NOW)] * 20_000, compression=codec)
+    assert log.append(data)[0] == 0
+
+
+def test_records_of_a_large_batch_are_refused_without_being_listed(tmp_path):
+    log = ALog(tmp_path)
+    late = NOW + 2 * 3_600_000
+    for count, named in ((3, 3), (MOST_RECORDS_NAMED + 1, 0)):
+        with pytest.raises(KafkaError) as refusal:
+            log.append(build([Record(None, b"v", timestamp=late)] * count))
+        assert refusal.value.code == ErrorCode.INVALID_TIMESTAMP
+        assert len(refusal.value.records) == named
+
+
+def test_a_topic_that_looks_into_records_takes_no_more_than_it_can_look_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(append_rules, "MOST_RECORDS_LOOKED_AT", 10)
+    for how in ({"cleanup_policy": frozenset({"compact"})}, {"timestamp_before_max_ms": 1000}):
+        log = ALog(tmp_path / next(iter(how)), **how)
+        assert log.append(build([Record(b"k", b"v", timestamp=NOW)] * 10))[0] == 0
+        eleven = build([Record(b"k", b"v", timestamp=NOW)] * 11)
+        assert refused(log, eleven) == ErrorCode.INVALID_RECORD

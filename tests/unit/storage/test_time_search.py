@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.record_batch import Record, build
+from headrace.protocol.record_batch import Record, build, seal
+from headrace.storage.time_search import RECORDS_PER_REQUEST, Budget
 from tests.unit.storage.a_log import NOW, ALog, batch
 
 
@@ -82,3 +83,32 @@ def test_disorder(tmp_path_factory, stamps, rolls, targets, restart):
         assert (None if found is None else found[1]) == expected
     youngest = log.log.offset_of_max_timestamp()
     assert youngest[:2] == (NOW + max(stamps), stamps.index(max(stamps)))
+
+
+def test_a_header_that_lies_costs_its_sender(tmp_path):
+    """Its records are older than it says: it is answered by its word, nothing else is opened."""
+    log = ALog(tmp_path)
+    for _ in range(3):
+        log.append(build([Record(b"k", b"v", timestamp=NOW)] * 5, max_timestamp=NOW + 100))
+    log.append_values(b"honest", timestamp=NOW + 50)
+    budget = Budget()
+    assert log.log.offset_for_time(NOW + 40, budget) == (NOW + 100, 0, 0)
+    assert budget.records == RECORDS_PER_REQUEST - 5
+
+
+def test_a_batch_that_is_too_large_is_answered_by_its_header(tmp_path):
+    log = ALog(tmp_path)
+    stamps = [NOW, NOW + 1, NOW + 2]
+    log.append(build([Record(b"k", b"v", timestamp=each) for each in stamps]))
+    assert log.log.offset_for_time(NOW + 1, Budget(records=3)) == (NOW + 1, 1, 0)
+    assert log.log.offset_for_time(NOW + 1, Budget(records=2)) == (NOW + 2, 0, 0)
+    assert log.log.offset_for_time(NOW + 1, Budget(size_bytes=0)) == (NOW + 2, 0, 0)
+
+
+def test_records_that_are_none_do_not_stop_the_search(tmp_path):
+    log = ALog(tmp_path)
+    data = bytearray(build([Record(b"k", b"v" * 20, timestamp=NOW)]))
+    data[61:] = b"\xff" * (len(data) - 61)
+    seal(data)
+    log.append(bytes(data))
+    assert log.log.offset_for_time(NOW - 5) == (NOW, 0, 0)

@@ -26,6 +26,7 @@ from headrace.protocol.messages.list_offsets import (
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, refusal
+from headrace.storage.time_search import Budget
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ NOTHING: Found = (-1, -1, -1)
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     committed = request.isolation_level == READ_COMMITTED
     topics: list[ListOffsetsTopicResponse] = []
+    budget = Budget()
     # Over the whole request: a search by time may read from the disk.
     times = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
@@ -65,7 +67,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
                 if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 leader = broker.topics.leader(topic.name, index)
-                found = find(leader, part, committed=committed, version=call.version)
+                found = find(leader, part, budget, committed=committed, version=call.version)
             except KafkaError as fault:
                 answers.append(ListOffsetsPartitionResponse(index, fault.code))
                 continue
@@ -75,7 +77,12 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
 
 
 def find(
-    leader: PartitionLeader, part: ListOffsetsPartition, *, committed: bool, version: int
+    leader: PartitionLeader,
+    part: ListOffsetsPartition,
+    budget: Budget,
+    *,
+    committed: bool,
+    version: int,
 ) -> Found:
     time = part.timestamp
     if time < EARLIEST_PENDING_UPLOAD or version < ALLOWED_FROM_VERSION.get(time, 0):
@@ -92,8 +99,8 @@ def find(
         return NOTHING
     try:
         latest = time == MAX_TIMESTAMP
-        found = log.offset_of_max_timestamp() if latest else log.offset_for_time(time)
-    except MalformedMessage as damage:  # a batch is its producer's affair, until it is looked into
+        found = log.offset_of_max_timestamp(budget) if latest else log.offset_for_time(time, budget)
+    except MalformedMessage as damage:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
     except OSError as problem:  # of this partition; the others of the request are answered
         logger.error("%s: a search by time failed: %s", log.folder, problem)

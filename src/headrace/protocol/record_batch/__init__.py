@@ -2,18 +2,28 @@
 
 `header.py` has the fields and the checksum, `records.py` the records and the plain walk over them,
 `fast_walks.py`, `keys.py`, `runs.py` and `retained.py` the walks for those who read millions of
-records, `builder.py` makes batches. The broker keeps batches opaque: it reads the header, checks
+records, `builder.py` makes batches, `bounds.py`
+says what a batch may claim. The broker keeps batches opaque: it reads the header, checks
 the CRC and patches base offset and leader epoch. Storing batches is not done here.
 """
 
 from __future__ import annotations
 
+from headrace.protocol.record_batch.bounds import (
+    MAX_DECOMPRESSED,
+    MOST_BYTES_NAMED,
+    MOST_RECORDS_LOOKED_AT,
+    MOST_RECORDS_NAMED,
+    count_fits,
+)
 from headrace.protocol.record_batch.builder import (
     build,
     encode_record,
 )
 from headrace.protocol.record_batch.fast_walks import (
+    find_by_timestamp,
     keys_and_values,
+    timestamp_deltas,
 )
 from headrace.protocol.record_batch.header import (
     ATTRIBUTES,
@@ -76,6 +86,13 @@ from headrace.protocol.record_batch.records import (
 )
 
 __all__ = [
+    "MAX_DECOMPRESSED",
+    "MOST_BYTES_NAMED",
+    "MOST_RECORDS_LOOKED_AT",
+    "MOST_RECORDS_NAMED",
+    "count_fits",
+    "timestamp_deltas",
+    "find_by_timestamp",
     "ATTRIBUTES",
     "ATTRIBUTES_AT",
     "BASE_OFFSET",
