@@ -370,6 +370,8 @@ class Node:
         for topic in list(self.broker.topics.by_name.values()):
             for leader in topic.leaders:
                 self.partitions.apply_retention(leader.log, leader.high_watermark)
+        wait_ms = self.settings.values["headrace.stray.retention.ms"]
+        self.durability.in_background(self.partitions.stray_work(wait_ms))
 
     def _checkpoint(self) -> None:
         self.durability.in_background(self.partitions.checkpoint_work(self._high_watermarks()))

@@ -3,7 +3,7 @@
 Between the broker, which knows topics, and `storage/`, which knows folders. Files that are done
 with wait out `file.delete.delay.ms` and are then removed elsewhere than on the loop, as are the
 checkpoints written (`due_work`, `checkpoint_work`). Folders that no topic of the image owns are
-put aside, never deleted.
+put aside, and removed after a long wait (`stray_folders.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
+from headrace.broker.stray_folders import mark_strays, remove_old_strays, say_loudly
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
@@ -92,12 +93,16 @@ class Partitions:
     def load(self, image: MetadataImage) -> None:
         """Find the logs again and put aside those that no topic of the image owns."""
         self._logs.load(lambda topic: self.settings_of(topic, image)[0], wall_ms=self._now.wall_ms)
+        strays = 0
         for topic, index in list(self._logs.logs):
             known = image.topics.get(topic)
             found_id = self._logs.topic_ids.get((topic, index))
             if known is None or found_id not in (None, known.id):
                 renamed = self._logs.put_aside_stray(topic, index, self._randomness(16).hex())
                 log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
+                strays += 1
+        say_loudly(strays, len(self._logs.logs), self.folder)
+        mark_strays(self._disk, self.folder, self._now.wall_ms)
         if self._given.get("headrace.durability") == "disk":
             for found in (self._metadata_log, *self._logs.logs.values()):
                 write_and_flush_again(found, self._disk)
@@ -173,6 +178,10 @@ class Partitions:
                     self._disk.remove(path)
 
         return [remove]
+
+    def stray_work(self, retention_ms: int) -> Callable[[], None]:
+        wall_ms = self._now.wall_ms
+        return lambda: remove_old_strays(self._disk, self.folder, wall_ms, retention_ms)
 
     def checkpoint_work(self, high_watermarks: dict[tuple[str, int], int]) -> Callable[[], None]:
         files = self._logs.checkpoints(high_watermarks)

@@ -1,12 +1,13 @@
 """Damage in the folder of the metadata log: what a start cuts, passes over or refuses.
 
 `tests/unit/storage/test_batch_scan.py` has the scan itself; bit flips in every file of a whole data
-folder are in `tests/bit_flips/`.
+folder are in `tests/unit/bit_flips.py`.
 """
 
 from __future__ import annotations
 
 import logging
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,39 @@ def test_a_flip_anywhere_in_the_log_never_loses_a_topic(tmp_path: Path) -> None:
             verdicts["started"] += 1
             assert set(quorum.log.image.topics) == set(NAMES)
     assert verdicts["refused"] > 200
+
+
+def test_whatever_a_power_cut_leaves_of_unflushed_batches_the_flushed_topics_are_there(
+    tmp_path: Path,
+) -> None:
+    """Each unflushed batch reached the disk, or not, or half, in every combination; the recovery
+    point is the last that was written, or an older one, or the file is gone."""
+    quorum = QuorumOfOne(tmp_path, ControllerSettings(snapshot_after_bytes=1 << 40))
+    older = (metadata(tmp_path) / "recovery-point").read_bytes()
+    for name in NAMES:
+        quorum.create(name)
+        quorum.flush()
+    flushed = log_file(tmp_path).read_bytes()
+    pieces = []
+    for number in range(3):
+        before = log_file(tmp_path).stat().st_size
+        quorum.create(f"unflushed-{number}")
+        pieces.append(log_file(tmp_path).read_bytes()[before:])
+    newest = (metadata(tmp_path) / "recovery-point").read_bytes()
+    assert newest != older
+    states = 0
+    for point in (newest, older):
+        for fates in product(("whole", "lost", "torn"), repeat=len(pieces)):
+            (metadata(tmp_path) / "recovery-point").write_bytes(point)
+            tail = b"".join(map(left_of, pieces, fates))
+            for end in (tail, tail.rstrip(b"\0")):  # the size of the file is on the disk, or not
+                log_file(tmp_path).write_bytes(flushed + end)
+                quorum.open()
+                assert set(NAMES) <= set(quorum.log.image.topics)
+                states += 1
+    assert states == 108
+
+
+def left_of(piece: bytes, fate: str) -> bytes:
+    kept = {"whole": len(piece), "lost": 0, "torn": len(piece) // 2}[fate]
+    return piece[:kept] + bytes(len(piece) - kept)

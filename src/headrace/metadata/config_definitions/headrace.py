@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.metadata.config_definitions.definition import Definition
-from headrace.metadata.config_definitions.rows import one_of, string
+from headrace.metadata.config_definitions.rows import at_least, long, one_of, string
 
+DAY_MS = 86_400_000
 PAGE_CACHE = "page-cache"
 DISK = "disk"
 AUTO = "auto"
@@ -36,6 +37,13 @@ OWN: tuple[Definition, ...] = (
         "Where admin changes, failed logins and denied requests are noted, as lines of JSON: log "
         "is the node's log, topic is the log and the topic headrace.audit. auto is log on a node "
         "that asks who is there or has an authorizer, else off.",
+    ),
+    long(
+        "headrace.stray.retention.ms",
+        30 * DAY_MS,
+        at_least(-1),
+        "How long a folder that no topic owns (its name ends in -stray) is kept before it is "
+        "removed; -1 keeps it for ever.",
     ),
     string(
         "headrace.first.users",
