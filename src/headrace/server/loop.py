@@ -76,7 +76,7 @@ class Loop:
         self.end_turn = end_turn
         self.buffer_is_free = buffer_is_free  # told after requests are answered, before it is so
         self.work = work  # does a slice of what takes long; whether more is left
-        self._has_work = False
+        self.has_work = False  # the next turn goes on with it, and waits for nothing
         self.timers = Timers()
         self.connections: dict[int, Connection] = {}
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
@@ -136,7 +136,7 @@ class Loop:
                 if connections.get(connection.descriptor) is connection:
                     self._resume(connection)
         self.timers.run(now.monotonic_ms)
-        self._has_work = self.work(Slice().is_over)
+        self.has_work = self.work(Slice().is_over)
         self.finish_turn()
         if events:
             self.clock.read(now)
@@ -203,7 +203,7 @@ class Loop:
                 self.close(connection)
 
     def _wait_ms(self) -> int:
-        if self._again or self._has_work:
+        if self._again or self.has_work:
             return 0
         wait_ms = LONGEST_WAIT_MS
         for due_ms in (self.purgatory.next_deadline_ms(), self.timers.next_ms()):

@@ -199,7 +199,7 @@ class Server:
     def open(self, *, own_process: bool = True) -> None:
         """Join the cluster and let clients in; a process of our own is tuned for it."""
         while not self.node.ready:
-            self.loop.turn(1_000)
+            self.loop.turn(0 if self.loop.has_work else 1_000)
             if self._has_failed():
                 self._give_up()
                 raise self._failure()

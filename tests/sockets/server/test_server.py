@@ -9,7 +9,9 @@ import urllib.request
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.server.loop import Loop, Slice
 from headrace.server.real_disk import RealFile
 from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
@@ -64,6 +66,25 @@ def test_prometheus_sees_requests_connections_and_logs(tmp_path):
     assert float(samples[counted]) == 1
     assert float(samples['headrace_log_end_offset{topic="orders",partition="0"}']) == 1
     assert float(samples["headrace_connections_accepted_total"]) >= 1
+
+
+def test_a_start_does_not_wait_between_the_slices_of_its_work(tmp_path, monkeypatch):
+    """Opening thousands of logs takes many slices; with a rest after each, it took minutes."""
+    monkeypatch.setattr(Slice, "is_over", lambda self: True)  # one log in each slice
+    with Running(tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": "{}:{}".format(*running.address)})
+        admin.create_topics([NewTopic("orders", 20, 1)])["orders"].result(60)
+    waits = []
+    turn = Loop.turn
+
+    def watched(self, wait_ms):
+        if self.has_work:
+            waits.append(wait_ms)
+        turn(self, wait_ms)
+
+    monkeypatch.setattr(Loop, "turn", watched)
+    with Running(tmp_path):
+        assert len(waits) >= 20 and not any(waits)
 
 
 def scraped(running):
