@@ -12,6 +12,7 @@ from importlib import import_module
 
 import pytest
 
+from headrace.cli.checkup.kcat import kcat_version
 from headrace.cli.main import COMMANDS, module_of
 from headrace.testing import Broker
 
@@ -206,3 +207,8 @@ def test_the_shell_completes_names_of_topics_and_groups() -> None:
         assert offered("headrace groups describe ") == []
         assert offered("headrace top") == ["topics"]
         assert offered("headrace consume -b localhost:1 or") == []
+
+
+def test_a_program_that_does_not_say_its_version() -> None:
+    assert kcat_version("/bin/true") is None
+    assert kcat_version("/no/such/program") is None

@@ -49,8 +49,3 @@ def test_a_kcat_that_cannot_log_in_by_scram_is_named_with_the_version_that_can()
     assert "2.0.2" in old.found and "2.6.1" in (old.advice or "")
     assert kcat.judged("/usr/bin/kcat", (2, 6, 1)).state == State.GOOD
     assert kcat.judged("/usr/bin/kcat", None).state == State.GOOD
-
-
-def test_a_program_that_does_not_say_its_version() -> None:
-    assert kcat.kcat_version("/bin/true") is None
-    assert kcat.kcat_version("/no/such/program") is None
