@@ -130,4 +130,6 @@ class Admin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing is held open; `with` is allowed for symmetry with the other clients."""
+        """Only `delayed.cancel` keeps clients open, from one call to the next."""
+        if "delayed" in self.__dict__:
+            self.delayed.close()

@@ -8,8 +8,10 @@ of outcomes, so this works wherever the service runs.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.client.connection import Connection
 from headrace.client.consumer import Consumer
@@ -42,33 +44,71 @@ class Cancelled:
         return self.outcome == headers.CANCELLED
 
 
-def cancel_and_wait(
-    connection: Connection,
-    topic: str,
-    id: str,
-    *,
-    key: bytes | str | None = None,
-    partition: int | None = None,
-    timeout_s: float = 10.0,
-) -> Cancelled:
-    """Send the wish, then read outcomes from where they ended before it."""
-    deadline = time.monotonic() + timeout_s
-    with Producer(connection) as producer, Consumer(connection) as outcomes:
+class Cancelling:
+    """Cancels by clients of its own, which stay open: to open them takes longer than to cancel."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()  # one wish at a time: the consumer reads for one
+        self._producer: Producer[Any, Any] | None = None
+        self._outcomes: Consumer[Any, Any] | None = None
+        self._groups: Groups | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        for client in (self._producer, self._outcomes):
+            if client is not None:
+                client.close()
+        self._producer = self._outcomes = self._groups = None
+
+    def cancel_and_wait(
+        self,
+        topic: str,
+        id: str,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> Cancelled:
+        """Send the wish, then read outcomes from where they ended before it."""
+        with self._lock:
+            try:
+                return self._cancel(topic, id, key, partition, timeout_s)
+            except BaseException:
+                self._close()  # whatever it was, the next call begins with clients of its own
+                raise
+
+    def _cancel(
+        self,
+        topic: str,
+        id: str,
+        key: bytes | str | None,
+        partition: int | None,
+        timeout_s: float,
+    ) -> Cancelled:
+        deadline = time.monotonic() + timeout_s
+        self._producer = producer = self._producer or Producer(self._connection)
+        self._outcomes = outcomes = self._outcomes or Consumer(self._connection)
         producer.companions.require(topic)
-        groups = Groups(connection)
-        ends = groups.ends(groups.partitions_of(outcomes_of(topic)))
+        if self._groups is None or outcomes_of(topic) not in self._groups.cluster.topics:
+            self._groups = Groups(self._connection)
+        ends = self._groups.ends(self._groups.partitions_of(outcomes_of(topic)))
         outcomes.assign({TopicPartition(*place): end for place, end in ends.items()})
         wish = producer.cancel(topic, id, key=key, partition=partition).result(timeout_s)
         while (left_s := deadline - time.monotonic()) > 0:
             record = outcomes.poll(min(left_s, LONGEST_POLL_S))
             if record is not None and is_about(record, wish):
+                outcomes.assign({})
                 said = record.header(headers.OUTCOME) or b""
                 return Cancelled(topic, id, said.decode(), wish.partition, wish.offset)
-    raise NoOutcome(
-        f"The wish to cancel {id} is written to {wish.topic}, and no delay service has settled it "
-        f"within {timeout_s:g} seconds. See with `headrace delay stats` whether one runs; the wish "
-        "counts as soon as one does."
-    )
+        raise NoOutcome(
+            f"The wish to cancel {id} is written to {wish.topic}, and no delay service has settled "
+            f"it within {timeout_s:g} seconds. See with `headrace delay stats` whether one runs; "
+            "the wish counts as soon as one does."
+        )
 
 
 def is_about(record: Record, wish: Sent) -> bool:

@@ -9,11 +9,12 @@ registry; nothing is deleted, and enabling again goes on with what was pending.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError
 
-from headrace.client.cancelling import Cancelled, cancel_and_wait
+from headrace.client.cancelling import Cancelled, Cancelling
 from headrace.client.connection import Connection, connected
 from headrace.client.delay_instances import DelayInstances
 from headrace.client.delay_registry import not_delayed, registrations
@@ -44,6 +45,8 @@ class DelayedTopics:
     def __init__(self, connection: Connection, *, wall_s: Callable[[], float] = time.time) -> None:
         self.connection = connection
         self._wall_s = wall_s
+        self._cancelling = Cancelling(connection)
+        weakref.finalize(self, self._cancelling.close)
 
     def all(self) -> list[Registration]:
         """Every registered pair, by name."""
@@ -102,9 +105,13 @@ class DelayedTopics:
     ) -> Cancelled:
         """Call off a delayed message, and wait for the outcome."""
         patience_s = self.connection.timeout_s if timeout_s is None else timeout_s
-        return cancel_and_wait(
-            self.connection, topic, id, key=key, partition=partition, timeout_s=patience_s
+        return self._cancelling.cancel_and_wait(
+            topic, id, key=key, partition=partition, timeout_s=patience_s
         )
+
+    def close(self) -> None:
+        """Close the clients that `cancel` keeps open; a later cancel opens them anew."""
+        self._cancelling.close()
 
     @property
     def instances(self) -> DelayInstances:
