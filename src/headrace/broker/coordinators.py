@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from headrace.broker.topics import Topic
@@ -227,7 +228,8 @@ class Coordinator:
         except Exception:  # noqa: BLE001 - one group's bug must not end the node
             log.exception("what was due in %s failed: its state is loaded anew", self.topic)
             shard.machine.abandon()
-            shard.load(now)
+            with suppress(KafkaError):
+                shard.load(now)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
         """Open what this broker leads now; `topic` is None while there is none."""
@@ -238,7 +240,8 @@ class Coordinator:
             shard = Shard(
                 PartitionJournal(leader, self._appended), self._new_machine, self._compression
             )
-            shard.load(now)
+            with suppress(KafkaError):  # damage is said; requests are refused until it is mended
+                shard.load(now)
             self.shards.append(shard)
             self._places.clear()
 
@@ -249,6 +252,11 @@ class Coordinator:
         for shard in self.shards:
             if journal_of(shard).leader is leader:
                 shard.applied_to = UNKNOWN
+
+    @property
+    def damaged(self) -> int:
+        """Partitions whose log cannot be loaded."""
+        return sum(shard.damage is not None for shard in self.shards)
 
     def _drop_all(self) -> None:
         for shard in self.shards:

@@ -40,12 +40,14 @@ from headrace.coordination.records import Encoded, Record, RecordCodec
 from headrace.environment import Now
 from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
-from headrace.protocol.errors import KafkaError, MalformedMessage
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from headrace.protocol.primitives import zigzag
 from headrace.protocol.record_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
+    CRC,
     LAST_OFFSET_DELTA,
+    LENGTH,
     PRODUCER_ID,
     Fields,
 )
@@ -155,6 +157,9 @@ class Shard:
     settled: list[Later] = field(default_factory=list)
     machine: Machine = field(init=False)
     applied_to: int = UNKNOWN  # offset up to which the machine has seen the log
+    # Damage that was met when loading, and the log's start and end then: nothing is decided until
+    # the log is another one, and it is not read again to say so.
+    damage: tuple[KafkaError, int, int] | None = None
 
     def run(self, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
         """Decide, append, replay; the answer, which may leave when the log is committed so far.
@@ -187,7 +192,16 @@ class Shard:
     # --- loading
 
     def load(self, now: Now) -> None:
-        """Find the state again; what it was before is forgotten."""
+        """Find the state again; what it was before is forgotten.
+
+        COORDINATOR_NOT_AVAILABLE if a batch fails its checksum: a state without it would be wrong
+        without anybody knowing, an offset that goes back or a transaction that is decided twice.
+        """
+        ends = self.journal.start_offset, self.journal.end_offset
+        if self.damage is not None:
+            if self.damage[1:] == ends:
+                raise self.damage[0]
+            self.damage = None
         self.machine = self.new_machine(self.settled)
         self.applied_to = UNKNOWN  # also if the log cannot be read to its end now
         self._replay_from(self.journal.start_offset)
@@ -195,7 +209,9 @@ class Shard:
 
     def catch_up(self, now: Now) -> None:
         """The log has changed by other hands: it has grown, or lost what was not written."""
-        if self.applied_to > self.journal.end_offset:
+        if self.damage is not None:
+            self.load(now)
+        elif self.applied_to > self.journal.end_offset:
             log.warning("the log of a coordinator was cut back: its state is loaded anew")
             self.machine.abandon()
             self.load(now)
@@ -231,15 +247,37 @@ class Shard:
     def _batches(self, offset: int) -> Iterator[tuple[bytes, int, Fields]]:
         """What was read together, where a batch lies in it, and its header."""
         while offset < self.journal.end_offset:
-            stretch = self.journal.read(offset)
+            stretch = self._read(offset)
             before = offset
             for at, fields in record_batch.fields_in(stretch):
                 last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
                 if last_offset >= offset:
+                    batch_end = at + fields[LENGTH] + record_batch.LENGTH_OVERHEAD
+                    covered = memoryview(stretch)[at + record_batch.ATTRIBUTES_AT : batch_end]
+                    if crc32c(covered) != fields[CRC]:
+                        first = fields[BASE_OFFSET]
+                        raise self._damaged(
+                            f"the batch of offsets {first} to {last_offset} fails its checksum"
+                        )
                     yield stretch, at, fields
                     offset = last_offset + 1
             if offset == before:
                 return
+
+    def _read(self, offset: int) -> bytes:
+        try:
+            return self.journal.read(offset)
+        except KafkaError as refusal:
+            if refusal.code != ErrorCode.CORRUPT_MESSAGE:
+                raise
+            raise self._damaged(refusal.message or f"offset {offset} cannot be read") from refusal
+
+    def _damaged(self, where: str) -> KafkaError:
+        log.error("a coordinator cannot load its log, its groups or transactions wait: %s", where)
+        refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+        self.damage = refusal, self.journal.start_offset, self.journal.end_offset
+        self.applied_to = UNKNOWN
+        return refusal
 
     def _records_of(
         self, stretch: bytes, at: int, fields: Fields

@@ -357,6 +357,12 @@ class Server:
             ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
         ):
             yield Family(name, kind, explanation, [({}, value)])
+        yield Family(
+            "headrace_coordinator_damaged_partitions",
+            "gauge",
+            "Of a coordinator's topic, not loaded: a batch fails its checksum.",
+            [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
+        )
         yield from cleaner_families(self.node.cleaner)
         if self.security is not None:
             yield from self.security.families()

@@ -262,3 +262,26 @@ def test_a_load_that_failed_is_begun_anew_and_deadlines_begin_with_it():
     shard.journal.is_broken = False
     assert shard.run(NOW, Counters.add, "a") == 2
     assert shard.machine.next_due_ms == NOW.monotonic_ms + 100
+
+
+def test_a_batch_with_a_wrong_checksum_is_not_replayed_and_nothing_is_decided(caplog):
+    """One bit on the disk made another committed offset of it."""
+    shard = new_shard()
+    shard.run(NOW, Counters.add, "a")
+    shard.run(NOW, Counters.add, "a")
+    journal = shard.journal
+    good = journal.batches[1]
+    journal.batches[1] = good[:-3] + bytes([good[-3] ^ 1]) + good[-2:]
+    again = Shard(journal, Counters)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refusal:
+            again.load(NOW)
+        assert refusal.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError):
+        again.run(NOW, Counters.add, "a")
+    assert caplog.text.count("offsets 1 to 1 fails its checksum") == 1
+    assert again.damage is not None
+    journal.batches[1] = good
+    restarted = Shard(journal, Counters)
+    restarted.load(NOW)
+    assert restarted.machine.counts == {"a": 2}
