@@ -92,7 +92,20 @@ def test_a_folder_is_handed_on(row: list[str], target: str, tmp_path: Path) -> N
                 node.stop()
             else:
                 node.kill()
+        leave_traces_of_a_repair(node.data)
         before = node
+
+
+def leave_traces_of_a_repair(data: Path) -> None:
+    """What `headrace segment repair` and a start that cut the metadata log keep beside it."""
+    metadata = data / "__cluster_metadata-0"
+    kept = metadata / "set-aside" / "20261116T220000Z" / "orders-0"
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in (
+        kept / "00000000000000000000.log",
+        metadata / "00000000000000000000.log.cut-at-9-1",
+    ):
+        path.write_bytes(b"damaged")
 
 
 def test_a_producers_sequence_is_known_to_the_next_node(target: str, tmp_path: Path) -> None:
