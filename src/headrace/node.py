@@ -53,7 +53,7 @@ from headrace.serving.dispatch import Dispatch, Route
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import quotas_of
 from headrace.storage.durability import Durability, Submit
-from headrace.storage.flush import FlushOfEverything
+from headrace.storage.flush import FlushOfEverything, Together, one_by_one
 from headrace.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class Node:
         stopwatch: Callable[[], int] | None = None,
         request_clock: Callable[[], int] | None = None,
         compaction: Runner | None = None,
+        together: Together = one_by_one,
     ) -> None:
         """`compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
 
@@ -108,6 +109,7 @@ class Node:
         self.stopped = False
         self._leaving = False
         self._submit = submit
+        self._together = together  # how the flushes of a clean end are run
         self._randomness = randomness
         self.auditor = Auditor(now, enabled=is_audited(settings.values, settings.protocols))
         self.quotas = quotas_of(settings.values, now, request_clock)
@@ -401,7 +403,8 @@ class Node:
     def _close_logs(self) -> None:
         """Nobody is served any more, so this may wait for the disk."""
         try:
-            self.partitions.close(self.controller.broker_epoch, self._high_watermarks())
+            epoch = self.controller.broker_epoch
+            self.partitions.close(epoch, self._high_watermarks(), self._together)
         except OSError as problem:
             log.critical("the shutdown is not clean: %s", problem)
             self.durability.failure = problem

@@ -18,7 +18,7 @@ from headrace.environment import Disk, Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.storage import checkpoints
-from headrace.storage.flush import write_and_flush_again
+from headrace.storage.flush import Together, one_by_one, write_and_flush_again
 from headrace.storage.log_folder import LogFolder
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
@@ -192,10 +192,17 @@ class Partitions:
 
         return write
 
-    def close(self, broker_epoch: int, high_watermarks: dict[tuple[str, int], int]) -> None:
+    def close(
+        self,
+        broker_epoch: int,
+        high_watermarks: dict[tuple[str, int], int],
+        together: Together = one_by_one,
+    ) -> None:
         """A clean end; waits for the disk."""
         self._metadata_log.close().run(self._disk)
-        self._logs.close(broker_epoch=broker_epoch, high_watermarks=high_watermarks)
+        self._logs.close(
+            broker_epoch=broker_epoch, high_watermarks=high_watermarks, together=together
+        )
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         for path in paths:

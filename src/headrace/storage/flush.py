@@ -12,7 +12,7 @@ disk is not to be trusted with this log any more, a second try proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -64,6 +64,16 @@ class Flush:
             # The topic may have been deleted meanwhile: the folder has another name or is gone.
             with suppress(FileNotFoundError):
                 disk.flush_folder(folder)
+
+
+# Runs works that do not depend on each other, in any order or at once, and returns when all are
+# done; raises what one of them raised.
+Together = Callable[[Sequence[Callable[[], None]]], None]
+
+
+def one_by_one(works: Sequence[Callable[[], None]]) -> None:
+    for work in works:
+        work()
 
 
 class FlushOfEverything:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.storage.flush import Together, one_by_one
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import LogList, PartitionLog
@@ -24,6 +26,7 @@ METADATA_TOPIC = "__cluster_metadata"
 DELETE = "-delete"
 STRAY = "-stray"
 LONGEST_NAME = 255
+CLOSED_TOGETHER = 256  # bounds the files that wait for their flush
 _PARTITION_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>[0-9]+)")
 
 
@@ -184,14 +187,20 @@ class LogFolder:
         ]
 
     def close(
-        self, *, broker_epoch: int, high_watermarks: Mapping[Partition, int] | None = None
+        self,
+        *,
+        broker_epoch: int,
+        high_watermarks: Mapping[Partition, int] | None = None,
+        together: Together = one_by_one,
     ) -> None:
         """A clean shutdown: close and flush every log, then say so. Waits for the disk."""
         disk = self._open_files.disk
-        for log in self.logs.values():
-            flush = log.close()
-            flush.run(disk)
-            log.flushed(flush)
+        logs = list(self.logs.values())
+        for first in range(0, len(logs), CLOSED_TOGETHER):
+            closed = [(log, log.close()) for log in logs[first : first + CLOSED_TOGETHER]]
+            together([partial(flush.run, disk) for _, flush in closed])
+            for log, flush in closed:
+                log.flushed(flush)
         for path, data in self.checkpoints(high_watermarks):
             disk.write_file(path, [data])
         path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
