@@ -1,4 +1,4 @@
-"""The headers of record batches that lie in files, and how a batch is found by its offset.
+"""The headers of record batches that lie in files.
 
 Only headers are looked at: a batch stays opaque. Base offset and leader epoch lie outside the
 checksum, so a leader can set them in place.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+
+from crc32c import crc32c
 
 from headrace.environment import Buffer, File
 from headrace.protocol.record_batch import (
@@ -21,11 +23,7 @@ from headrace.protocol.record_batch import (
 # Base offset, length and leader epoch: the leader sets the outer two, the length lies between them.
 PREFIX = Struct(">qii")
 
-# base offset, length ... last offset delta: enough to find a batch by offset
-FIND = Struct(">qi11xi")
-FIND_SIZE = FIND.size
-# An index entry lies at most 4 KiB and a batch before what is sought: one read usually finds it.
-FIND_CHUNK = 8192
+CRC_CHUNK = 1 << 20
 WALK_CHUNK = 1 << 16
 
 
@@ -58,26 +56,16 @@ def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
         position += header.size
 
 
-def find_batch(file: File, offset: int, position: int, end: int) -> tuple[int, int] | None:
-    """Position and size of the first batch that ends at or after `offset`, if there is one."""
-    unpack = FIND.unpack_from
-    chunk, start = b"", position
-    while position + HEADER_SIZE <= end:
-        at = position - start
-        if at + FIND_SIZE > len(chunk):
-            chunk, start, at = file.read(FIND_CHUNK, position), position, 0
-            if len(chunk) < FIND_SIZE:
-                return None
-        base_offset, length, last_delta = unpack(chunk, at)
-        size = length + LENGTH_OVERHEAD
-        if size < HEADER_SIZE:
-            return None
-        if base_offset + last_delta >= offset:
-            return position, size
-        position += size
-    return None
-
-
 def size_at(file: File, position: int) -> int:
     """Size of the batch that begins there."""
     return int.from_bytes(file.read(4, position + LENGTH_AT), "big") + LENGTH_OVERHEAD
+
+
+def crc_of_large(file: File, position: int, end: int) -> int:
+    """The CRC of a range, read in chunks."""
+    crc = 0
+    while position < end:
+        data = file.read(min(CRC_CHUNK, end - position), position)
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc

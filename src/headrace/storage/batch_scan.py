@@ -23,8 +23,8 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     header_at,
 )
+from headrace.storage.batch_headers import crc_of_large
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
-from headrace.storage.segment_scan import crc_of_large
 
 CHUNK = 1 << 20
 OFFSET_AND_LENGTH = Struct(">qi")  # how a batch begins
@@ -106,11 +106,11 @@ class BatchScan:
             return f"the offsets of the batch are wrong ({header.base_offset} + {delta})"
         if header.base_offset < self.next_offset:
             return f"the batch begins at offset {header.base_offset}, before {self.next_offset}"
-        if header.base_offset > self.next_offset and (self.contiguous or self._leaps(header)):
+        if header.base_offset > self.next_offset and (self.contiguous or self.leaps(header)):
             return f"the batch begins at offset {header.base_offset}, not at {self.next_offset}"
         return None if self._crc_is_right(header) else "the CRC of the batch does not fit"
 
-    def _leaps(self, header: BatchHeader) -> bool:
+    def leaps(self, header: BatchHeader) -> bool:
         """Whether a batch behind a hole, as compaction leaves them, contradicts what follows it."""
         if header.last_offset >= self.below:
             return True

@@ -128,10 +128,13 @@ class Unflushed:
         self.new_names = True
         self.ask()
 
-    def take_small_files(self, disk: Disk) -> list[Flushable]:
-        """What is still there of them; the next flush need not take them again."""
+    def with_small_files(self, files: list[Flushable], disk: Disk) -> list[Flushable]:
+        """And what is still there of the small files; the next flush need not take them again."""
         paths, self.small_files = self.small_files, []
-        return [FileByPath(disk, path) for path in paths if disk.exists(path)]
+        known = {file.path for file in files}
+        return files + [
+            FileByPath(disk, path) for path in paths if path not in known and disk.exists(path)
+        ]
 
     def take_folders(self, folder: str) -> list[str]:
         if not self.new_names:

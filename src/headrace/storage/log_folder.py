@@ -10,6 +10,7 @@ Not done: several data folders, moving a partition between folders (`-future`).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,9 @@ from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import LogList, PartitionLog
 from headrace.storage.unwritten import Unwritten
 
+log = logging.getLogger(__name__)
+
+EMPTY_CHECKPOINT = checkpoints.offsets_to_bytes({})
 METADATA_TOPIC = "__cluster_metadata"
 DELETE = "-delete"
 STRAY = "-stray"
@@ -60,10 +64,14 @@ class LogFolder:
     def load(self, settings_for: Callable[[str], LogSettings], *, wall_ms: int) -> None:
         """Find the partitions again; this reads as much as their last end makes necessary."""
         self._take_clean_shutdown_file()
-        recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
-        start_offsets = self._offsets(checkpoints.START_OFFSETS)
         disk = self._open_files.disk
-        for name in disk.list(self.path):
+        names = disk.list(self.path)
+        if not any(map(partition_of, names)):
+            # From now on a missing checkpoint is a lost one.
+            disk.write_file(f"{self.path}/{checkpoints.RECOVERY_POINTS}", [EMPTY_CHECKPOINT])
+        recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._offsets(checkpoints.START_OFFSETS) or {}
+        for name in names:
             if name.endswith(DELETE):
                 disk.remove_folder(f"{self.path}/{name}")
                 continue
@@ -75,7 +83,7 @@ class LogFolder:
                 f"{self.path}/{name}",
                 settings_for(partition[0]),
                 now_wall_ms=wall_ms,
-                recovery_point=recovery_points.get(partition, 0),
+                recovery_point=_known(recovery_points, partition),
                 start_offset=start_offsets.get(partition),
                 clean=self.was_clean,
                 unwritten=self._unwritten,
@@ -95,16 +103,17 @@ class LogFolder:
             # A power cut must not bring the file back when the logs have moved on.
             disk.flush_folder(self.path)
 
-    def _offsets(self, name: str) -> dict[Partition, int]:
-        """A checkpoint that is missing or damaged costs a longer recovery, nothing else."""
+    def _offsets(self, name: str) -> dict[Partition, int] | None:
+        """None: the checkpoint is missing or damaged, which costs a longer recovery only."""
         disk = self._open_files.disk
         path = f"{self.path}/{name}"
         if not disk.exists(path):
-            return {}
+            return None
         try:
             return checkpoints.offsets_from_bytes(disk.read_file(path))
-        except MalformedCheckpoint:
-            return {}
+        except MalformedCheckpoint as problem:
+            log.error("%s cannot be read (%s): what it said is found in the logs", path, problem)
+            return None
 
     def _read_topic_id(self, partition: Partition, folder: str) -> None:
         """Not known if the file is missing or was not flushed before a power cut."""
@@ -213,3 +222,8 @@ def partition_of(folder_name: str) -> Partition | None:
     if match is None or match["topic"] == METADATA_TOPIC:
         return None
     return match["topic"], int(match["index"])
+
+
+def _known(recovery_points: Mapping[Partition, int] | None, partition: Partition) -> int | None:
+    """0 of a partition that is younger than the checkpoint; None without a checkpoint."""
+    return None if recovery_points is None else recovery_points.get(partition, 0)

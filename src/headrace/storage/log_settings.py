@@ -8,6 +8,7 @@ Not honoured: `preallocate` (of the log file; index files always are).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 UNLIMITED = 2**63 - 1
 CREATE_TIME = "CreateTime"
@@ -43,6 +44,7 @@ class LogSettings:
     max_compaction_lag_ms: int = UNLIMITED
     delete_retention_ms: int = 24 * 3600 * 1000
     producer_id_expiration_ms: int = 86_400_000
+    skip_damaged: bool = False  # readers go on behind damage instead of being refused
 
     # Worked out from the above.
     stamps_append_time: bool = field(init=False)
@@ -62,3 +64,8 @@ class LogSettings:
             and self.compression_type == "producer"
             and self.timestamp_before_max_ms == UNLIMITED
         )
+
+    def jitter_ms(self, folder: str, base_offset: int) -> int:
+        """Spreads the rolls of many logs over `segment.jitter.ms`; the same number each time."""
+        most = min(self.segment_jitter_ms, self.segment_ms)
+        return crc32(f"{folder}/{base_offset}".encode()) % most if most > 0 else 0

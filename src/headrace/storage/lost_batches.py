@@ -35,3 +35,10 @@ def take_back(
     except OSError:
         return None
     return offset
+
+
+def expect_first_batches(producers: ProducerState, refused: Buffer) -> None:
+    """The first batches of producers are to come again before their second ones are taken."""
+    for batch in headers_of(refused):
+        if batch.producer_id >= 0 and batch.base_sequence == 0:
+            producers.expect_first(batch.producer_id, batch.producer_epoch, batch.max_timestamp)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from headrace.environment import Disk, File
+from headrace.storage.damage import Findings
 
 # Half of the 20,000 or more descriptors that RLIMIT_NOFILE usually allows: the rest is for sockets.
 DEFAULT_LIMIT = 10_000
@@ -40,12 +41,13 @@ class Owner(Protocol):
 class OpenFiles:
     """The files that are open now, oldest first."""
 
-    __slots__ = ("disk", "limit", "shortages", "_owners")
+    __slots__ = ("disk", "limit", "shortages", "findings", "_owners")
 
     def __init__(self, disk: Disk, limit: int = DEFAULT_LIMIT) -> None:
         self.disk = disk
         self.limit = limit
         self.shortages = 0  # how often the system granted no descriptor
+        self.findings = Findings()  # of the logs that share these files
         self._owners: dict[Owner, None] = {}  # a dict keeps the order of arrival
 
     def __len__(self) -> int:

@@ -3,9 +3,9 @@
 Batches are appended by the log's `writer` (`log_writer.py`), which tells the log of each.
 What the disk refuses leaves the log as the disk has it and raises KAFKA_STORAGE_ERROR. A log that
 has lost gathered batches takes none until the turn is over (`loss_is_told`): till then whatever was
-promised at or behind its end is lost, and can be found by that. Removed
-files are renamed first; the caller removes them after `file.delete.delay.ms`, when readers that
-still hold them are done. Everything runs on the loop; only `Flush.run` may run elsewhere.
+promised at or behind its end is lost, and can be found by that. Removed files are renamed first;
+the caller removes them after `file.delete.delay.ms`, when readers that still hold them are done.
+Everything runs on the loop; only `Flush.run` may run elsewhere.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any, NoReturn, Self
 from headrace.environment import Buffer, FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage import retention, time_search
-from headrace.storage.batch_headers import headers_of, size_at
+from headrace.storage.batch_headers import size_at
+from headrace.storage.damage import save_ranges
 from headrace.storage.flush import Flush, Flushable, Unflushed
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.log_writer import LogWriter
-from headrace.storage.lost_batches import take_back
+from headrace.storage.lost_batches import expect_first_batches, take_back
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import LoadedLog, Loader, reload_producers
 from headrace.storage.segment import Segment
 from headrace.storage.segment_list import SegmentList
 from headrace.storage.segment_swap import swap_in
-from headrace.storage.time_search import Budget
+from headrace.storage.time_search import Budget, Found
 from headrace.storage.unwritten import Unwritten
 
 LogList = list[Any]  # of logs
@@ -43,6 +44,7 @@ class PartitionLog:
         "segments",
         "active",
         "last_flush_ms",
+        "cut",
         "lost_pending",
         "disk_failed",
         "unwritten",
@@ -92,13 +94,13 @@ class PartitionLog:
         settings: LogSettings,
         *,
         now_wall_ms: int,
-        recovery_point: int = 0,
+        recovery_point: int | None = 0,
         start_offset: int | None = None,
         clean: bool = False,
         unwritten: Unwritten,
         wants_flush: LogList,
     ) -> Self:
-        """The log in `folder`, which is made if it is not there; recovered unless `clean`."""
+        """The log in `folder`, made if there is none, recovered unless `clean` (`Loader.load`)."""
         log = cls(open_files, folder, settings, unwritten=unwritten, wants_flush=wants_flush)
         log._opened_ms = now_wall_ms
         is_new = not open_files.disk.exists(folder)
@@ -124,6 +126,7 @@ class PartitionLog:
         self.recovery_point = loaded.recovery_point
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.cut = loaded.cut
         self._must_reload = False
         self.disk_failed = self.lost_pending
 
@@ -155,11 +158,7 @@ class PartitionLog:
 
     def expect_again(self, refused: Buffer) -> None:
         """The first batches of producers are to come again before their second ones are taken."""
-        for batch in headers_of(refused):
-            if batch.producer_id >= 0 and batch.base_sequence == 0:
-                self.producers.expect_first(
-                    batch.producer_id, batch.producer_epoch, batch.max_timestamp
-                )
+        expect_first_batches(self.producers, refused)
 
     def loss_is_told(self) -> None:
         """Whoever was promised what is lost knows it: batches are taken again."""
@@ -176,10 +175,9 @@ class PartitionLog:
     def take_back(self, pieces: list[Buffer]) -> bool:
         """Forget batches that the file did not take. False: only the file knows what was before."""
         offset = take_back(self.active, pieces, self.epochs, self.producers)
-        if offset is None:
-            return False
-        self.end_offset = offset
-        return True
+        if offset is not None:
+            self.end_offset = offset
+        return offset is not None
 
     def write_at_once(self) -> None:
         """Write what the caller has appended just now. If the disk refuses and nothing else waited
@@ -251,9 +249,9 @@ class PartitionLog:
             if position is None:
                 position = segment.less_recent.get(offset)
                 if position is None:
-                    return self.segments.read(
-                        offset, max_bytes, up_to, self.end_offset, at_least_one=at_least_one
-                    )
+                    found = self.segments
+                    read = found.read_behind_damage if self.settings.skip_damaged else found.read
+                    return read(offset, max_bytes, up_to, self.end_offset, at_least_one)
             end = segment.size if up_to >= self.end_offset else segment.position_of(up_to)
             length = end - position
             file = segment.file or segment.open_file()
@@ -280,14 +278,11 @@ class PartitionLog:
         of; `records` is what `read` gave for `offset`."""
         return self.segments.aborted_transactions(offset, records, up_to, self.end_offset)
 
-    def offset_for_time(
-        self, timestamp_ms: int, budget: Budget | None = None
-    ) -> tuple[int, int, int] | None:
+    def offset_for_time(self, timestamp_ms: int, budget: Budget | None = None) -> Found | None:
         """Timestamp, offset and epoch of the first record not older than that; None: all are."""
         self.write_pending()
-        return time_search.first_not_before(
-            self.segments.items, timestamp_ms, self.start_offset, budget
-        )
+        items, start_offset = self.segments.items, self.start_offset
+        return time_search.first_not_before(items, timestamp_ms, start_offset, budget)
 
     def offset_of_max_timestamp(self, budget: Budget | None = None) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the youngest record; None if no record has a timestamp."""
@@ -307,8 +302,10 @@ class PartitionLog:
         self.write_pending()
         try:
             self.active.seal()
+            # Their segment may be vouched for already, and then no flush would take them.
+            self._unflushed.small_files += [self.active.index.path, self.active.time_index.path]
             if self.producers.take_snapshot(self.end_offset):
-                self._unflushed.small_files.append(self.producers.path(self.end_offset))
+                self.flush_along(self.producers.path(self.end_offset))
             segment = Segment.create(
                 self._open_files, self.folder, self.end_offset, self.settings, wall_ms=wall_ms
             )
@@ -335,7 +332,8 @@ class PartitionLog:
         removed = self._remove_segments(self.segments.number_at(to_offset - 1) + 1, None)
         self.active = self.segments.items[-1]
         self.active.truncate(to_offset, self.settings, wall_ms=wall_ms)
-        self.end_offset = self.active.next_offset()
+        end_offset = self.active.next_offset()
+        self.end_offset = to_offset if end_offset is None else end_offset
         self._after_truncation()
         self.epochs.truncate_from_end(self.end_offset)
         reload_producers(
@@ -349,7 +347,7 @@ class PartitionLog:
         return removed
 
     def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
-        """Throw everything away and begin again at `offset`; answers the files to remove."""
+        """Begin again at `offset`, with nothing; answers the files to remove."""
         self.active.pending = []
         removed = self._remove_segments(0, None)
         self.producers.start_anew()
@@ -463,7 +461,7 @@ class PartitionLog:
         if self.epochs.wants_flush:
             self.epochs.wants_flush = False
             self.flush_along(self.epochs.path)
-        return files + self._unflushed.take_small_files(self._open_files.disk)
+        return self._unflushed.with_small_files(files, self._open_files.disk)
 
     def flushed(self, flush: Flush) -> bool:
         """`flush` has run: everything before its offset survives a power cut. False: the log was
@@ -483,6 +481,7 @@ class PartitionLog:
             self.reload()
         self.write_pending()
         self.active.seal()
+        save_ranges(self._open_files.disk, self.folder, self.segments.damage())
         folders = self._unflushed.take_folders(self.folder)
         if self.producers.take_snapshot(self.end_offset) and self.producers.producers:
             self.flush_along(self.producers.path(self.end_offset))

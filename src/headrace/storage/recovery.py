@@ -1,26 +1,32 @@
 """How a log is found again on disk, after a clean shutdown and after a kill.
 
 After a clean shutdown nothing is read but the end of the last segment and the producers' snapshot.
-Otherwise every segment from the one with the recovery point on is read batch by batch: the log ends
-before the first batch that is torn, fails its checksum or steps back in offsets; what follows is
-removed, the indexes are made anew, leader epochs and producers are taken from the batches. What
-lies before the recovery point was flushed and is believed.
+Otherwise every segment from the one with the recovery point on is read batch by batch, the indexes
+are made anew, leader epochs and producers are taken from the batches. At or above the recovery
+point the log ends before the first batch that is torn, fails its checksum or steps back in offsets;
+what follows is removed. Below it nothing is: damage there is noted and kept (`damage.py`).
+The numbers that checkpoints say are believed as far as the rest agrees with them.
 Batches of the formats before 0.11 (magic 0 and 1) are refused, not cut: they are somebody's data.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from dataclasses import dataclass
 
 from headrace.storage.checkpoints import MalformedCheckpoint
+from headrace.storage.damage import DAMAGED_RANGES, Cut, ranges_from_bytes, save_ranges
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.leftovers import finish_interrupted_work
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
-from headrace.storage.segment_scan import recover_segment, replay_producers
+from headrace.storage.segment_recovery import SegmentRecovery
+from headrace.storage.segment_scan import replay_producers
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -31,6 +37,7 @@ class LoadedLog:
     recovery_point: int
     epochs: LeaderEpochs
     producers: ProducerState
+    cut: Cut | None  # what this start has removed from the end
 
 
 @dataclass(slots=True)
@@ -41,26 +48,37 @@ class Loader:
     folder: str
     settings: LogSettings
     wall_ms: int
+    cut: Cut | None = None
 
-    def load(self, *, recovery_point: int, start_offset: int, clean: bool) -> LoadedLog:
+    def load(self, *, recovery_point: int | None, start_offset: int, clean: bool) -> LoadedLog:
+        """`recovery_point` None: nobody knows it any more."""
         disk = self.open_files.disk
         names = finish_interrupted_work(disk, self.folder, self._next_offset_of_swap)
         epochs = LeaderEpochs(disk, self.folder)
+        epochs_are_lost = False
         try:
             epochs.load()
-        except MalformedCheckpoint:
+        except MalformedCheckpoint as problem:
             # Written but not flushed before a power cut: all batches are asked again.
-            recovery_point, clean = 0, False
+            log.warning("%s: %s; it is made anew from the log", epochs.path, problem)
+            clean, epochs_are_lost = False, True
         producers = ProducerState(disk, self.folder)
         producers.find_snapshots(names)
         segments = self._find_segments(names)
         if segments:
-            start_offset = max(start_offset, segments[0].base_offset)
-        if clean or not segments:
-            end_offset = segments[-1].next_offset() if segments else start_offset
+            self._remember_damage(segments)
+            start_offset = self._believable_start(start_offset, segments, epochs, recovery_point)
+        end_offset = segments[-1].next_offset() if clean and segments else None
+        if end_offset is not None or not segments:
+            end_offset = start_offset if end_offset is None else end_offset
             self._load_producers(segments, producers, start_offset, end_offset, clean=True)
         else:
-            end_offset = self._recover(segments, epochs, producers, recovery_point, start_offset)
+            first = self._first_to_read(segments, recovery_point, clean=clean)
+            if epochs_are_lost:
+                first = 0
+            end_offset = self._recover(
+                segments, first, epochs, producers, recovery_point, start_offset
+            )
         if end_offset < start_offset or not segments:
             self._begin_anew(segments, epochs, producers, start_offset)
             end_offset = start_offset
@@ -69,8 +87,59 @@ class Loader:
         # An empty log keeps the epoch in which it was emptied.
         epochs.truncate_from_end(max(end_offset, start_offset + 1))
         producers.remove_snapshots_except({segment.base_offset for segment in segments})
-        recovery_point = end_offset if clean else min(recovery_point, end_offset)
-        return LoadedLog(segments, start_offset, end_offset, recovery_point, epochs, producers)
+        flushed = end_offset if clean else min(recovery_point or 0, end_offset)
+        self._save_damage(segments)
+        return LoadedLog(segments, start_offset, end_offset, flushed, epochs, producers, self.cut)
+
+    def _believable_start(
+        self,
+        start_offset: int,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        recovery_point: int | None,
+    ) -> int:
+        """Where the log begins. A checkpoint with a wrong number must not hide records: what is
+        before the start was flushed or deleted, so the recovery point is not below it, and the
+        first leader epoch begins there (`PartitionLog.delete_records_before`)."""
+        first = segments[0].base_offset
+        if start_offset <= first:
+            return first
+        believable = start_offset
+        if recovery_point is not None and start_offset > recovery_point:
+            believable = first
+        elif epochs.entries:
+            believable = max(min(start_offset, epochs.entries[0][1]), first)
+        if believable != start_offset:
+            log.error(
+                "%s: the checkpoint says that the log begins at %d, which nothing else agrees with;"
+                " it begins at %d",
+                self.folder, start_offset, believable,
+            )  # fmt: skip
+        return believable
+
+    def _remember_damage(self, segments: list[Segment]) -> None:
+        """What an earlier start found; segments that are read now find it themselves."""
+        path = f"{self.folder}/{DAMAGED_RANGES}"
+        if not self.open_files.disk.exists(path):
+            return
+        by_base = {segment.base_offset: segment for segment in segments}
+        for damage in ranges_from_bytes(self.open_files.disk.read_file(path)):
+            segment = by_base.get(damage.segment)
+            if segment is not None and damage.end <= segment.size:
+                segment.damage.append(damage)
+
+    def _save_damage(self, segments: list[Segment]) -> None:
+        found = [damage for segment in segments for damage in segment.damage]
+        save_ranges(self.open_files.disk, self.folder, found)
+
+    def _first_to_read(
+        self, segments: list[Segment], recovery_point: int | None, *, clean: bool
+    ) -> int:
+        """The number of the first segment that is not believed."""
+        if clean:  # only its end could not be told
+            return len(segments) - 1
+        bases = [segment.base_offset for segment in segments]
+        return max(bisect_right(bases, recovery_point or 0) - 1, 0)
 
     def _find_segments(self, names: list[str]) -> list[Segment]:
         segments = []
@@ -136,26 +205,63 @@ class Loader:
     def _recover(
         self,
         segments: list[Segment],
+        first: int,
         epochs: LeaderEpochs,
         producers: ProducerState,
-        recovery_point: int,
+        recovery_point: int | None,
         start_offset: int,
     ) -> int:
         """Read what may not have reached the disk; answers where the log ends."""
         bases = [segment.base_offset for segment in segments]
-        first = max(bisect_right(bases, recovery_point) - 1, 0)
         self._load_producers(segments, producers, start_offset, bases[first], clean=False)
+        end_offset = bases[first]
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first:
                 segments[number - 1].seal()
                 producers.take_snapshot(segment.base_offset)
-            size_before = segment.size
-            end_offset = recover_segment(segment, self.settings, epochs, producers)
-            if segment.size < size_before:
-                self._remove(segments, number + 1)
+            recovery = SegmentRecovery(
+                segment,
+                self.settings,
+                epochs,
+                producers,
+                recovery_point,
+                below=bases[number + 1] if number + 1 < len(bases) else None,
+            )
+            end_offset = recovery.run()
+            self.open_files.findings.damaged(segment.path, segment.damage)
+            if recovery.cut_bytes:
+                self._cut_behind(segments, number, end_offset, recovery)
                 break
+        self._close_damaged_end(segments, producers, end_offset)
+        if recovery_point is not None and recovery_point > end_offset:
+            log.error(
+                "%s: the checkpoint says that the log is flushed up to %d, but it ends at %d",
+                self.folder, recovery_point, end_offset,
+            )  # fmt: skip
         return end_offset
+
+    def _cut_behind(
+        self, segments: list[Segment], number: int, end_offset: int, recovery: SegmentRecovery
+    ) -> None:
+        later = sum(segment.size for segment in segments[number + 1 :])
+        self._remove(segments, number + 1)
+        self.cut = Cut(end_offset, recovery.cut_bytes + later)
+        self.open_files.findings.cut(self.folder, self.cut, recovery.cut_reason)
+
+    def _close_damaged_end(
+        self, segments: list[Segment], producers: ProducerState, end_offset: int
+    ) -> None:
+        """What is appended goes to a new segment: behind damage nobody would find it."""
+        last = segments[-1]
+        if last.damage and last.damage[-1].end == last.size:
+            last.seal()
+            producers.take_snapshot(end_offset)
+            segments.append(
+                Segment.create(
+                    self.open_files, self.folder, end_offset, self.settings, wall_ms=self.wall_ms
+                )
+            )
 
     def _load_producers(
         self,

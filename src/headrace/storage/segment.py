@@ -8,12 +8,15 @@ Batches in `pending` are appended but not yet in the file; `size` counts them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from zlib import crc32
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import NO_TIMESTAMP, BatchHeader
-from headrace.storage.batch_headers import find_batch, walk_headers
+from headrace.protocol.record_batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, BatchHeader, header_at
+from headrace.storage.batch_headers import walk_headers
+from headrace.storage.batch_scan import BatchScan, DamagedRange
+from headrace.storage.batch_search import ANY, NoBatch, find_batch
+from headrace.storage.damage import Damage, DamagedRecords, damage_of, sound_ranges
 from headrace.storage.flush import FileByPath, Flushable
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
@@ -21,6 +24,8 @@ from headrace.storage.open_files import OpenFiles
 from headrace.storage.sparse_index import SparseIndex
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import TransactionIndex
+
+log = logging.getLogger(__name__)
 
 # A segment without batches never rolls for its age, whatever timestamp comes.
 NEVER = 1 << 62
@@ -59,6 +64,8 @@ class Segment:
         "created_ms",
         "jitter_ms",
         "ages_from",
+        "damage",
+        "findings",
         "_open_files",
         "_indexes_loaded",
     )
@@ -87,6 +94,8 @@ class Segment:
         self.created_ms = wall_ms
         self.jitter_ms = jitter_ms
         self.ages_from = NEVER  # timestamp of the first batch less jitter, NEVER or BY_CLOCK
+        self.damage: list[Damage] = []  # as far as it is known, in the order of positions
+        self.findings = open_files.findings
         self._open_files = open_files
         self._indexes_loaded = False
 
@@ -101,7 +110,7 @@ class Segment:
         wall_ms: int,
     ) -> Segment:
         """A new, empty segment with its files; half-made files are removed if that fails."""
-        jitter_ms = jitter(folder, base_offset, settings)
+        jitter_ms = settings.jitter_ms(folder, base_offset)
         segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
         try:
             file = open_files.open(segment, create=True)
@@ -128,7 +137,7 @@ class Segment:
     ) -> Segment:
         """A segment that is there already; nothing is read but the length of its log.
         `suffix`: what its files have to their names yet."""
-        jitter_ms = jitter(folder, base_offset, settings)
+        jitter_ms = settings.jitter_ms(folder, base_offset)
         segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
         segment.size = segment.last_entry_at = open_files.disk.size(segment.path + suffix)
         return segment
@@ -186,12 +195,12 @@ class Segment:
         self.max_timestamp = self.time_index.last_timestamp
         self.offset_of_max_timestamp = self.time_index.last_offset
         if not self._indexes_are_plausible():
+            self.findings.index_rebuilt(self.index.path)
             self._replace_indexes(beside)
 
     def _replace_indexes(self, beside: str) -> None:
-        """Make them anew in files of other names, which then take the place of the old ones: who is
-        stopped in between leaves old ones, which are found wanting again. A process that does so
-        beside another has names of its own."""
+        """In files of other names, which then take the place of the old ones: who is stopped in
+        between leaves old ones, which are found wanting again."""
         indexes: tuple[SparseIndex, ...] = (self.index, self.time_index)
         paths = [index.path for index in indexes]
         disk = self._open_files.disk
@@ -216,25 +225,40 @@ class Segment:
 
     def _indexes_are_plausible(self) -> bool:
         """Whether the last entries can be right. A file that was never cut to its length ends in
-        zeros (its cut did not reach the disk before a power cut), and no entry points to byte 0.
-        Zeros further ahead do no harm: a lookup then begins at the start of the log."""
+        zeros, and no entry points to byte 0. The others are checked when they are looked up."""
         index, times = self.index, self.time_index
         if index.entries:
             relative, position = index.entry(index.entries - 1)
             if relative < 0 or not 0 < position < self.size:
                 return False
-        if times.entries:
-            relative = times.last_offset - self.base_offset
-            return relative >= 0 and not (
-                times.entries > 1 and times.last_timestamp == relative == 0
-            )
-        return True
+        return not times.entries or self._is_in_log(times.last_timestamp, times.last_offset)
+
+    def _is_in_log(self, timestamp: int, offset: int) -> bool:
+        """Whether a batch with that largest timestamp holds that offset, as the time index says."""
+        try:
+            found = self._search(offset)
+        except (NoBatch, DamagedRecords):
+            return bool(self.damage)  # what it named may be among the damaged
+        if found is None:
+            return False
+        header = header_at(self.open_file().read(HEADER_SIZE, found[0]), 0, found[0])
+        return header.max_timestamp == timestamp and header.base_offset <= offset
+
+    def offset_for_time(self, timestamp: int) -> int:
+        """An offset at or before the first record that is not older than `timestamp`."""
+        self.load_indexes()
+        number, entry = self.time_index.last_not_above(timestamp, field=0)
+        if entry is not None and not self._is_in_log(entry[0], self.base_offset + entry[1]):
+            self.look_for_damage()
+            number, entry = self.time_index.last_not_above(timestamp, field=0)
+        return self.base_offset + (0 if entry is None else int(entry[1]))
 
     def rebuild_indexes(self, settings: LogSettings) -> None:
         """Make the indexes anew from the batches in the log, which are believed."""
         end = self.size
         self.begin_anew(settings)
-        for batch in walk_headers(self.open_file(), 0, end):
+        for batch in self._headers_to(end):
+            self.size = batch.position
             self.add_batch(
                 batch.base_offset,
                 batch.last_offset,
@@ -290,7 +314,7 @@ class Segment:
         self.index_is_full = self.index.is_full() or self.time_index.is_full()
 
     def grow_indexes(self, settings: LogSettings) -> None:
-        """This segment takes appends (again): its indexes need room."""
+        """This segment takes appends (again)."""
         self.load_indexes()
         self.index.grow(settings.segment_index_bytes)
         self.time_index.grow(settings.segment_index_bytes)
@@ -346,9 +370,52 @@ class Segment:
     # --- batches
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends at or after `offset`."""
+        """Position and size of the first batch that ends at or after `offset`; DamagedRecords if
+        that offset lies in a damaged range."""
         self.load_indexes()
-        return find_batch(self.open_file(), offset, self.index.position_for(offset), self.size)
+        try:
+            return self._search(offset)
+        except NoBatch as problem:
+            log.warning("%s", problem)
+            self.look_for_damage()
+            return self._search(offset)
+
+    def _search(self, offset: int) -> tuple[int, int] | None:
+        for damage in self.damage:
+            if damage.first_offset <= offset < damage.next_offset:
+                raise DamagedRecords(damage, self.path)
+        first = self.index.position_for(offset)
+        not_above = offset if first else ANY
+        for begin, end in sound_ranges(self.damage, first, self.size):
+            found = find_batch(
+                self.open_file(),
+                offset,
+                begin,
+                end,
+                not_below=self.base_offset,
+                not_above=not_above if begin == first else ANY,
+            )
+            if found is not None:
+                return found
+        return None
+
+    def look_for_damage(self) -> None:
+        """Something is wrong here: read all of the file, note what is damaged, and make the indexes
+        anew. Takes a second per gigabyte, once."""
+        file = self.open_file()
+        known = {damage.position for damage in self.damage}
+        self.damage = [
+            damage_of(self.base_offset, found)
+            for found in BatchScan(file, next_offset=self.base_offset).batches()
+            if isinstance(found, DamagedRange)
+        ]
+        new = (damage for damage in self.damage if damage.position not in known)
+        self.findings.damaged(self.path, new)
+        self.findings.index_rebuilt(self.index.path)
+        if self.index.entries < self.index.max_entries:  # it takes appends: a start makes it anew
+            self.rebuild_indexes(LogSettings(segment_index_bytes=self.index.max_entries * 8))
+        else:
+            self._replace_indexes(BESIDE)
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset` begins; the end if none does."""
@@ -356,24 +423,42 @@ class Segment:
         if position is None:
             position = self.less_recent.get(offset)
         if position is None:
-            found = self.find(offset)
-            position = self.size if found is None else found[0]
+            position = self.position_before(offset)
         return position
 
+    def position_before(self, offset: int) -> int:
+        """Where that batch begins, or the damage that holds the offset."""
+        try:
+            found = self.find(offset)
+        except DamagedRecords as refusal:
+            return refusal.damage.position
+        return self.size if found is None else found[0]
+
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
-        return walk_headers(self.open_file(), position, self.size)
+        """Of all good batches from that position on."""
+        return self._headers_to(self.size, position)
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Of the good batches from the one that holds `offset` on."""
+        return self.headers(self.position_before(offset))
+
+    def _headers_to(self, end: int, position: int = 0) -> Iterator[BatchHeader]:
+        for begin, stop in sound_ranges(self.damage, position, end):
+            yield from walk_headers(self.open_file(), begin, stop)
 
     def read_batch(self, batch: BatchHeader) -> memoryview:
         return memoryview(self.open_file().read(batch.size, batch.position))
 
-    def next_offset(self) -> int:
-        """The offset after the last batch; the base offset if there is none."""
+    def next_offset(self) -> int | None:
+        """The offset after the last batch, the base offset if there is none; None if it cannot be
+        told, because there is damage."""
         self.load_indexes()
-        position = self.index.position_for(self.index.last_offset)
-        next_offset = self.base_offset
-        for batch in self.headers(position):
-            next_offset = batch.last_offset + 1
-        return next_offset
+        next_offset, end = self.base_offset, 0
+        for batch in self.headers_from(self.index.last_offset):
+            if batch.magic != MAGIC or batch.base_offset < next_offset:
+                return None
+            next_offset, end = batch.last_offset + 1, batch.position + batch.size
+        return next_offset if end == self.size else None
 
     def take_back(self, to_offset: int, size: int) -> None:
         """The batches from `to_offset` on did not reach the file, which ends at `size`."""
@@ -389,10 +474,11 @@ class Segment:
 
     def truncate(self, to_offset: int, settings: LogSettings, *, wall_ms: int) -> None:
         """Cut from the first batch that reaches `to_offset` on; this becomes the active segment."""
-        found = self.find(to_offset)
-        if found is not None:
-            self.open_file().resize(found[0])
-            self.size = found[0]
+        position = self.position_before(to_offset)
+        if position < self.size:
+            self.open_file().resize(position)
+            self.size = position
+        self.damage = [damage for damage in self.damage if damage.position < position]
         self.index.truncate(to_offset)
         self.time_index.truncate(to_offset)
         self.transaction_index.truncate(to_offset)
@@ -407,13 +493,7 @@ class Segment:
         """The time index knows it up to its last entry; the batches behind that are looked at."""
         self.max_timestamp = self.time_index.last_timestamp
         self.offset_of_max_timestamp = self.time_index.last_offset
-        for batch in self.headers(self.index.position_for(self.time_index.last_offset)):
+        for batch in self.headers_from(self.time_index.last_offset):
             if batch.max_timestamp > self.max_timestamp:
                 self.max_timestamp = batch.max_timestamp
                 self.offset_of_max_timestamp = batch.last_offset
-
-
-def jitter(folder: str, base_offset: int, settings: LogSettings) -> int:
-    """Spreads the rolls of many logs over `segment.jitter.ms`; the same number each time."""
-    most = min(settings.segment_jitter_ms, settings.segment_ms)
-    return crc32(f"{folder}/{base_offset}".encode()) % most if most > 0 else 0

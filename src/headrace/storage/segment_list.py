@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from headrace.environment import FileSlice
+from headrace.storage.damage import TO_THE_END, Damage, DamagedRecords
 from headrace.storage.flush import Flushable
 from headrace.storage.segment import Segment
 from headrace.storage.transaction_index import Aborted
@@ -29,13 +30,19 @@ class SegmentList:
     def find(self, offset: int) -> tuple[int, int, int] | None:
         """Segment number, position and size of the first batch that ends at or after `offset`."""
         for number in range(self.number_at(offset), len(self.items)):
-            found = self.items[number].find(offset)
+            try:
+                found = self.items[number].find(offset)
+            except DamagedRecords as refusal:
+                damage = refusal.damage
+                if damage.next_offset == TO_THE_END:
+                    damage = damage._replace(next_offset=self.bases[number + 1])
+                raise DamagedRecords(damage, self.items[number].path) from None
             if found is not None:
                 return number, *found
         return None
 
     def read(
-        self, offset: int, max_bytes: int, up_to: int, log_end_offset: int, *, at_least_one: bool
+        self, offset: int, max_bytes: int, up_to: int, log_end_offset: int, at_least_one: bool
     ) -> FileSlice | None:
         """What `PartitionLog.read` answers, found by the indexes."""
         found = self.find(offset)
@@ -45,12 +52,27 @@ class SegmentList:
         segment = self.items[number]
         end = segment.size
         if up_to < self.end_of(number, log_end_offset):
-            limit = segment.find(up_to)
-            end = end if limit is None else limit[0]
+            end = segment.position_before(up_to)
+        for damage in segment.damage:
+            if damage.position > position:
+                end = min(end, damage.position)
+                break
         length = end - position
         if length > max_bytes:
             length = max_bytes if size <= max_bytes else size if at_least_one else 0
         return FileSlice(segment.open_file(), position, length) if length > 0 else None
+
+    def read_behind_damage(
+        self, offset: int, max_bytes: int, up_to: int, log_end_offset: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """The same, from the next good batch on if `offset` lies in a damaged range."""
+        while offset < up_to:
+            try:
+                return self.read(offset, max_bytes, up_to, log_end_offset, at_least_one)
+            except DamagedRecords as refusal:
+                self.items[0].findings.skipped(self.items[0].path, refusal.damage)
+                offset = refusal.damage.next_offset
+        return None
 
     def aborted_transactions(
         self, offset: int, records: FileSlice, up_to: int, log_end_offset: int
@@ -105,6 +127,10 @@ class SegmentList:
         self.items[first : first + len(old)] = [new]
         self.bases[first : first + len(old)] = [new.base_offset]
         return True
+
+    def damage(self) -> list[Damage]:
+        """What is known to be damaged, in the order of offsets."""
+        return [damage for segment in self.items for damage in segment.damage]
 
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.items)

@@ -64,8 +64,8 @@ def first_not_before(
     for segment in segments:
         if segment.largest_timestamp() < timestamp_ms:
             continue
-        offset = max(segment.time_index.offset_for(timestamp_ms), start_offset)
-        for batch in segment.headers(segment.index.position_for(offset)):
+        offset = max(segment.offset_for_time(timestamp_ms), start_offset)
+        for batch in segment.headers_from(offset):
             if batch.max_timestamp < timestamp_ms or batch.last_offset < start_offset:
                 continue
             if not batch.record_count:
@@ -87,7 +87,7 @@ def youngest(segments: list[Segment], budget: Budget | None = None) -> Found | N
     timestamp = segment.max_timestamp
     if timestamp < 0:
         return None
-    for batch in segment.headers(segment.index.position_for(segment.offset_of_max_timestamp)):
+    for batch in segment.headers_from(segment.offset_of_max_timestamp):
         if batch.max_timestamp == timestamp:
             start = batch.base_offset
             return _first_record(segment, batch, timestamp, start, budget or Budget())

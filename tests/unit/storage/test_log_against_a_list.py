@@ -90,7 +90,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule()
     def restart_clean(self):
         self.log.log.close().run(RealDisk())
-        self.log.open(clean=True, start_offset=self.start)
+        self.log.open(clean=True, recovery_point=self.end, start_offset=self.start)
         self.flushed_to = self.end
 
     @rule()
@@ -123,8 +123,9 @@ class LogAgainstList(RuleBasedStateMachine):
         here = [b for b in self.batches if b[0] >= segment.base_offset]
         ends = [pos + h.size for pos, h in headers_in(self._as_appended(here))]
         survivors = [b for b, end in zip(here, ends, strict=True) if end <= at]
+        vouched_for = self.flushed_to
         self._cut_to(kept + survivors, segment.base_offset)
-        self.log.open(clean=False, recovery_point=self.flushed_to, start_offset=self.start)
+        self.log.open(clean=False, recovery_point=vouched_for, start_offset=self.start)
         self._follow_start()
 
     def _as_appended(self, batches):

@@ -310,13 +310,19 @@ def test_messages_of_old_formats_are_refused_not_cut(tmp_path):
 
 
 def test_a_start_offset_behind_the_end_begins_anew(tmp_path):
+    """Records were deleted up to the end; a power cut then took what had not been flushed."""
     log = ALog(tmp_path)
     log.append_values(b"a")
-    log.kill(start_offset=100)
-    assert (log.log.start_offset, log.log.end_offset) == (100, 100)
-    assert log.append_values(b"b") == 100
-    assert log.values() == [(100, b"b")]
-    assert log.log.segments.bases == [100]
+    log.append_values(b"b")
+    log.end_turn()
+    log.log.delete_records_before(2)
+    log.log.let_go()
+    damage(log, 0, "log", lambda data: data[: len(data) // 2])
+    log.open(clean=False, recovery_point=2, start_offset=2)
+    assert (log.log.start_offset, log.log.end_offset) == (2, 2)
+    assert log.append_values(b"c") == 2
+    assert log.values() == [(2, b"c")]
+    assert log.log.segments.bases == [2]
 
 
 def test_leftovers_of_a_deletion_go(tmp_path):
