@@ -73,10 +73,11 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The conformance file is the longest by far: begun last, it would be waited for alone.
 .PHONY: interop
 interop: $(DEV_STAMP) $(SPARK_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile \
-	  tests/interop tests/conformance $(PYTEST_ARGS)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder \
+	  tests/conformance tests/interop $(PYTEST_ARGS)
 
 .PHONY: tools
 tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB

@@ -187,7 +187,7 @@ def close(node: Node, topic: str) -> int:
     return end
 
 
-@pytest.mark.parametrize("kind", ["headrace", "apache"])
+@pytest.mark.parametrize("kind", ["headrace", pytest.param("apache", marks=pytest.mark.full)])
 def test_the_last_value_of_each_key_is_the_same_everywhere(
     kind: str, tmp_path: Path, java: JavaSession
 ) -> None:

@@ -199,6 +199,7 @@ def clusters(target: str, tmp_path: Path) -> Iterator[tuple[Cluster, Cluster]]:
         yield Cluster("ours", ours), Cluster("theirs", theirs)
 
 
+@pytest.mark.full
 def test_two_clusters_mirror_each_other_and_a_group_can_move_over(
     clusters: tuple[Cluster, Cluster], tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ class FillProcess(Driver):
         self.kill()
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.full)])
 def test_a_killed_lake_writer_leaves_each_record_once(
     form: str, spark: SparkSession, connection: Connection, tmp_path: Path
 ) -> None:

@@ -31,7 +31,9 @@ from tests.pipelines.orders import (
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg", "parquet"])
+@pytest.mark.parametrize(
+    "form", ["delta", "iceberg", pytest.param("parquet", marks=pytest.mark.full)]
+)
 def test_a_table_is_read_as_a_stream_and_as_history(
     form: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
 ) -> None:
