@@ -146,6 +146,7 @@ _LOG_FIELDS: dict[str, str] = {
     "min_compaction_lag_ms": "min.compaction.lag.ms",
     "max_compaction_lag_ms": "max.compaction.lag.ms",
     "delete_retention_ms": "delete.retention.ms",
+    "validates_records": "headrace.validate.records",
 }
 
 

@@ -37,6 +37,7 @@ from headrace.protocol.record_batch import (
     count_fits,
     every_record_has_key,
     header_at,
+    require_records,
     timestamp_deltas,
     walk,
 )
@@ -110,6 +111,8 @@ def prepare(records: memoryview, settings: LogSettings, wall_ms: int) -> memoryv
     batch = header_at(records, 0, 0)
     check_count_and_kind(batch)
     check_timestamps(records, batch, settings, wall_ms)
+    if settings.validates_records:
+        check_records(records, batch)
     if settings.needs_keys:
         check_keys(records, batch)
     if settings.compression_type != "producer":
@@ -202,6 +205,15 @@ def named(
     except MalformedMessage:
         return []
     return [(number, why) for number, why in found if why is not None]
+
+
+def check_records(records: memoryview, batch: BatchHeader) -> None:
+    """All that a reader relies on: whole records whose offsets count up from 0."""
+    require_few(batch)
+    try:
+        require_records(records, MAX_DECOMPRESSED)
+    except MalformedMessage as error:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
 def check_keys(records: memoryview, batch: BatchHeader) -> None:

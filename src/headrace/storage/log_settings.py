@@ -45,6 +45,7 @@ class LogSettings:
     delete_retention_ms: int = 24 * 3600 * 1000
     producer_id_expiration_ms: int = 86_400_000
     skip_damaged: bool = False  # readers go on behind damage instead of being refused
+    validates_records: bool = False
 
     # Worked out from the above.
     stamps_append_time: bool = field(init=False)
@@ -63,6 +64,7 @@ class LogSettings:
             and not self.needs_keys
             and self.compression_type == "producer"
             and self.timestamp_before_max_ms == UNLIMITED
+            and not self.validates_records
         )
 
     def jitter_ms(self, folder: str, base_offset: int) -> int:

@@ -63,7 +63,8 @@ def facts() -> list[Fact]:
 
 def test_every_setting_of_kafka_is_there_and_no_other() -> None:
     for kind, table in TABLES.items():
-        assert set(table) == {fact.name for fact in facts() if fact.kind == kind}
+        kafkas = {name for name in table if not name.startswith("headrace.")}
+        assert kafkas == {fact.name for fact in facts() if fact.kind == kind}
 
 
 @pytest.mark.parametrize("kind", TABLES)

@@ -462,3 +462,19 @@ def test_a_topic_that_looks_into_records_takes_no_more_than_it_can_look_at(tmp_p
         assert log.append(build([Record(b"k", b"v", timestamp=NOW)] * 10))[0] == 0
         eleven = build([Record(b"k", b"v", timestamp=NOW)] * 11)
         assert refused(log, eleven) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+def test_a_topic_that_validates_records_takes_only_what_can_be_read(tmp_path, codec):
+    """Garbage with a right checksum stops librdkafka's readers; nobody else asks for the cost."""
+    plain, strict = ALog(tmp_path / "a"), ALog(tmp_path / "b", validates_records=True)
+    good = build([Record(b"k", b"v", timestamp=NOW)] * 3, compression=codec)
+    assert strict.append(good)[0] == 0
+    body = b"\x10\0\0\0\x02k\x02v\0"
+    for payload in (b"\xff" * 30, body * 3 + b"!", body * 3):  # the last: all of offset delta 0
+        packed = compression.compress(codec, payload)
+        bad = bytearray(good[:61] + packed)
+        bad[8:12] = (len(bad) - 12).to_bytes(4, "big")
+        bad = changed(bad, 8, bytes(bad[8:12]))
+        assert plain.append(bad)[1] == -1
+        assert refused(strict, bad) == ErrorCode.INVALID_RECORD

@@ -122,6 +122,9 @@ _TIERED = (
 _INTERNAL = internal(
     integer("internal.segment.bytes", None, None,
         "Overrides segment.bytes without its lower bound, for tests that need small segments."),
+    # Listed only where it is set, so that answers about other topics are Apache Kafka's.
+    boolean("headrace.validate.records", False,
+        "Look at every record of a produced batch and refuse what no client could read."),
 )
 # fmt: on
 

@@ -77,7 +77,7 @@ from headrace.protocol.record_batch.header import (
     read_header,
     seal,
 )
-from headrace.protocol.record_batch.keys import every_record_has_key
+from headrace.protocol.record_batch.keys import every_record_has_key, require_records
 from headrace.protocol.record_batch.records import (
     Record,
     RecordHeader,
@@ -86,6 +86,7 @@ from headrace.protocol.record_batch.records import (
 )
 
 __all__ = [
+    "require_records",
     "MAX_DECOMPRESSED",
     "MOST_BYTES_NAMED",
     "MOST_RECORDS_LOOKED_AT",

@@ -127,6 +127,16 @@ def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
     return None not in keys
 
 
+def require_records(batch: Buffer, max_bytes: int) -> None:
+    """MalformedMessage for what `walk` refuses, and for offsets that do not count up from 0."""
+    header = read_header(batch)
+    data = bytes(payload_of(batch, header, max_bytes))
+    keys_of_batch(data, 0, len(data), header.record_count)
+    deltas = offset_deltas(data, 0, header.record_count, header.last_offset_delta)
+    if deltas != list(range(header.record_count)):
+        raise MalformedMessage("batch: the offsets of its records do not count up from 0")
+
+
 def offset_deltas(data: bytes, pos: int, count: int, last: int) -> list[int]:
     """Of records that are known to be whole; `last` is the batch's own."""
     deltas = []
