@@ -329,13 +329,6 @@ def test_the_quorum_and_the_disks(at: str) -> None:
     assert [voter.id for voter in quorum.voters] == [broker.id]
 
 
-@pytest.mark.parametrize("at", ["headrace"], indirect=True)
-def test_a_call_that_a_broker_does_not_serve_is_one_sentence(at: str) -> None:
-    with pytest.raises(ClientError, match="does not know AlterPartitionReassignments"):
-        Admin(at).reassignments.move({TopicPartition("any", 0): [1]})
-
-
-@pytest.mark.parametrize("at", ["apache"], indirect=True)
 def test_moves_to_where_a_partition_lies_already(at: str) -> None:
     topic = new_topic(at)
     place = TopicPartition(topic, 0)

@@ -22,11 +22,13 @@ from headrace.cli.dump.small_files import (
     offset_rows,
     producer_rows,
     property_rows,
+    recovery_point_rows,
     time_index_rows,
     topic_id_rows,
     transaction_index_rows,
 )
 from headrace.cli.failure import Failure
+from headrace.consensus import recovery_point
 from headrace.protocol.errors import MalformedMessage
 from headrace.storage import checkpoints
 
@@ -50,6 +52,7 @@ BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
     checkpoints.META_PROPERTIES: property_rows,
     checkpoints.CLEAN_SHUTDOWN: json_rows,
     "quorum-state": json_rows,
+    recovery_point.FILE_NAME: recovery_point_rows,
 }
 BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".index": offset_index_rows,
@@ -63,8 +66,8 @@ UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 WHAT_IT_READS = (
     "Show what a file holds: batches, entries, producers, offsets.\n\n"
     "Reads .log, .index, .timeindex, .txnindex, .snapshot and .checkpoint files, "
-    "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties and "
-    "quorum-state."
+    "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties, "
+    "quorum-state and recovery-point."
 )
 
 

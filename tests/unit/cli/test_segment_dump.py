@@ -10,6 +10,7 @@ import pytest
 from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
 from headrace.cli.segment import dump, rows_of
+from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.coordination.group.records import CODEC as GROUPS
 from headrace.coordination.group.records import committed_offset
 from headrace.protocol.compression import NAMES
@@ -196,3 +197,11 @@ def test_an_index_of_aborted_transactions_shows_them(tmp_path: Path) -> None:
     }
     assert first.damage is None
     assert torn.damage == "the last entry is torn"
+
+
+def test_the_recovery_point_of_the_metadata_log(tmp_path: Path) -> None:
+    file = tmp_path / "recovery-point"
+    file.write_bytes(encode_recovery_point(41))
+    assert rows(file)[0].values == {"offset": 41}
+    file.write_bytes(file.read_bytes().replace(b"41", b"42", 1))
+    assert "fails its checksum" in str(rows(file)[0].damage)

@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import Struct
 
 from headrace.cli.dump.rows import Row, moment
+from headrace.consensus import recovery_point
 from headrace.protocol import uuids
 from headrace.server.real_disk import RealDisk
 from headrace.storage import checkpoints, offset_index, time_index, transaction_index
@@ -105,6 +106,15 @@ def topic_id_rows(path: Path) -> Iterator[Row]:
 def property_rows(path: Path) -> Iterator[Row]:
     for name, value in checkpoints.properties_from_bytes(path.read_bytes()).items():
         yield Row("property", {name: value})
+
+
+def recovery_point_rows(path: Path) -> Iterator[Row]:
+    """Of the metadata log, which has a file of its own for it."""
+    try:
+        offset = recovery_point.read_recovery_point(RealDisk(), str(path.parent))
+    except recovery_point.BadRecoveryPoint as bad:
+        raise checkpoints.MalformedCheckpoint(str(bad)) from bad
+    yield Row("recovery point", {"offset": offset})
 
 
 def json_rows(path: Path) -> Iterator[Row]:
