@@ -22,7 +22,6 @@ from headrace.protocol.java_hash import partition_for_group
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Parked
 from headrace.serving.purgatory import Purgatory
-from headrace.storage.damage import DamagedRecords
 
 log = logging.getLogger(__name__)
 
@@ -89,19 +88,10 @@ class PartitionJournal:
         return end_offset
 
     def read(self, offset: int) -> bytes:
-        end_offset = self.leader.log.end_offset
-        while offset < end_offset:
-            try:
-                found = self.leader.log.read(
-                    offset, READ_BYTES, up_to=end_offset, at_least_one=True
-                )
-            except DamagedRecords as refusal:
-                # The state of all others must load; what is lost has been said by the log.
-                log.error("a coordinator goes on without what is damaged: %s", refusal.message)
-                offset = refusal.damage.next_offset
-                continue
-            return b"" if found is None else found.file.read(found.length, found.position)
-        return b""
+        found = self.leader.log.read(
+            offset, READ_BYTES, up_to=self.leader.log.end_offset, at_least_one=True
+        )
+        return b"" if found is None else found.file.read(found.length, found.position)
 
 
 class TopicRules(Protocol):

@@ -154,6 +154,12 @@ def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
     own = topic.own_settings()
     if own:
         output.say("set for this topic: " + ", ".join(f"{k}={v}" for k, v in own.items()))
+    for name, meaning in (
+        ("headrace.damaged.offsets", "damaged on the disk (partition:first-last)"),
+        ("headrace.cut.offsets", "cut by the last start (partition:first+bytes)"),
+    ):
+        if name in topic.settings:
+            output.say(f"{meaning}: {topic.settings[name].value}")
     rows: list[tuple[output.Cell, ...]] = []
     for p in topic.partitions:
         on_disk = sizes.get((topic.name, p.partition))

@@ -147,6 +147,7 @@ _LOG_FIELDS: dict[str, str] = {
     "max_compaction_lag_ms": "max.compaction.lag.ms",
     "delete_retention_ms": "delete.retention.ms",
     "validates_records": "headrace.validate.records",
+    "skip_damaged": "headrace.skip.damaged",
 }
 
 

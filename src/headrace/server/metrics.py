@@ -10,9 +10,11 @@ from typing import Any
 
 from headrace.broker.audit import AuditTrail
 from headrace.broker.log_cleaner import LogCleaner
+from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.auditing import Auditor
 from headrace.serving.dispatch import Route
 from headrace.serving.quotas import ClientQuotas
+from headrace.storage.damage import Findings
 
 Sample = tuple[dict[str, Any], float]
 
@@ -67,6 +69,27 @@ def request_families(routes: Iterable[Route]) -> Iterator[Family]:
         buckets[route.name] = [a + b for a, b in zip(total, route.buckets, strict=True)]
         sums[route.name] = sums.get(route.name, 0) + route.microseconds
     yield LatencyFamily(buckets, sums)
+
+
+def damage_families(
+    findings: Findings, leaders: Iterable[tuple[dict[str, Any], PartitionLeader]]
+) -> Iterator[Family]:
+    """What logs found wrong on the disk since the start, and what is damaged now."""
+    for name, explanation, value in (
+        ("cuts_total", "Ends of logs that a start cut.", findings.cuts),
+        ("cut_bytes_total", "What was cut.", findings.cut_bytes),
+        ("damaged_ranges_total", "Damaged ranges that were found.", findings.damaged_ranges),
+        ("skipped_ranges_total", "Reads that went on behind damage.", findings.ranges_skipped),
+        ("indexes_rebuilt_total", "Wrong indexes.", findings.indexes_rebuilt),
+    ):
+        yield Family(f"headrace_log_{name}", "counter", explanation, [({}, value)])
+    damaged = ((labels, leader.log.segments.damage()) for labels, leader in leaders)
+    yield Family(
+        "headrace_log_damaged_bytes",
+        "gauge",
+        "Of partitions with damaged records.",
+        [(labels, sum(each.size for each in found)) for labels, found in damaged if found],
+    )
 
 
 def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:

@@ -39,7 +39,13 @@ from headrace.server.flusher import Flusher, at_once
 from headrace.server.folder_rights import close_to_others
 from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, cleaner_families, limit_families, request_families
+from headrace.server.metrics import (
+    Family,
+    cleaner_families,
+    damage_families,
+    limit_families,
+    request_families,
+)
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import (
     FOLDER_MODE,
@@ -364,6 +370,7 @@ class Server:
             "Of a coordinator's topic, not loaded: a batch fails its checksum.",
             [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
         )
+        yield from damage_families(self.node.partitions.open_files.findings, labelled)
         yield from cleaner_families(self.node.cleaner)
         if self.security is not None:
             yield from self.security.families()

@@ -69,7 +69,8 @@ def test_all_places_of_a_topics_value() -> None:
 
 def test_a_topic_shows_all_but_internal_settings_unless_set() -> None:
     shown = {found.name for found in described.of_topic({}, {}, "orders", everything)}
-    assert shown == set(TOPIC_SETTINGS) - {"internal.segment.bytes", "headrace.validate.records"}
+    own = {"headrace.validate.records", "headrace.skip.damaged"}
+    assert shown == set(TOPIC_SETTINGS) - {"internal.segment.bytes", *own}
     assert (
         topic("internal.segment.bytes", {TOPIC: {"internal.segment.bytes": "100"}}).value == "100"
     )

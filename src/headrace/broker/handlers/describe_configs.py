@@ -4,7 +4,8 @@ A null or empty list of names asks for all; names that do not exist are left out
 never shown. Each resource has its own error; named twice it is answered once, so that a small
 request has no endless answer. v1 sources and synonyms (KIP-226). v3 types and documentation
 (KIP-569). v4 flexible. Needs DESCRIBE_CONFIGS on the topic or group, for everything else on the
-cluster. Not done: loggers (a broker shows that it has none).
+cluster. A topic with damaged records, or whose logs a start had to cut, shows them as settings that
+can only be read. Not done: loggers (a broker shows that it has none).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
+from headrace.broker.topics import Topic, Topics
 from headrace.metadata import config_descriptions
+from headrace.metadata.config_definitions.definition import ConfigType
 from headrace.metadata.config_descriptions import Description, Wanted
-from headrace.metadata.configs import ALL_BROKERS, ResourceType
+from headrace.metadata.configs import ALL_BROKERS, ResourceType, Source
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.topic_names import require_legal
 from headrace.protocol.acls import CLUSTER_NAME, Operation
@@ -36,6 +39,8 @@ from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
 OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
 # Those of 5,500 topics. A request of 4 MB could otherwise ask for a hundred million.
 MOST_SETTINGS = 200_000
+DAMAGED = "headrace.damaged.offsets"
+CUT = "headrace.cut.offsets"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
@@ -45,6 +50,7 @@ class ConfiguredBroker(Guarded, Protocol):
     node_id: int
     image: MetadataImage
     given: Mapping[str, str]  # what it was started with
+    topics: Topics
 
 
 def handle(
@@ -106,7 +112,8 @@ def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list
             if name not in broker.image.topics:
                 # Apache leaves the sentence out.
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-            return config_descriptions.of_topic(broker.given, configs, name, asked)
+            described = config_descriptions.of_topic(broker.given, configs, name, asked)
+            return described + damage_of(broker.topics.by_name.get(name), asked)
         case ResourceType.BROKER:
             if name == ALL_BROKERS:
                 return config_descriptions.of_all_brokers(configs, asked)
@@ -125,6 +132,28 @@ def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Resources of type {other} have no settings."
             )
+
+
+def damage_of(topic: Topic | None, asked: Wanted) -> list[Description]:
+    """`partition:first-last` of what is damaged, `partition:first+bytes` of what this start cut.
+
+    Every Kafka client can ask for a topic's settings. Nothing is shown where nothing is wrong.
+    """
+    logs = [] if topic is None else [(leader.index, leader.log) for leader in topic.leaders]
+    damaged = [
+        f"{index}:{each.first_offset}-{min(each.next_offset, log.end_offset) - 1}"
+        for index, log in logs
+        for each in log.segments.damage()
+    ]
+    cut = [f"{i}:{log.cut.first_offset}+{log.cut.size}" for i, log in logs if log.cut is not None]
+    return [
+        Description(name, ",".join(found), Source.DEFAULT, True, False, ConfigType.STRING, about)
+        for name, found, about in (
+            (DAMAGED, damaged, "Offsets that are damaged on the disk, by partition."),
+            (CUT, cut, "First offset and bytes that the last start cut from the end."),
+        )
+        if found and asked(name)
+    ]
 
 
 def _require_this_broker(broker: ConfiguredBroker, name: str) -> None:

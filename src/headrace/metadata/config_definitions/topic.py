@@ -119,12 +119,17 @@ _TIERED = (
             "Remove what is in remote storage when the topic stops using it."),
     ),
 )
+# Headrace's own, listed only where they are set: answers about other topics are Apache Kafka's.
+_OWN = internal(
+    boolean("headrace.validate.records", False,
+        "Look at every record of a produced batch and refuse what no client could read."),
+    boolean("headrace.skip.damaged", False,
+        "Readers go on behind records that are damaged on the disk; otherwise reads of these are "
+        "refused with CORRUPT_MESSAGE."),
+)
 _INTERNAL = internal(
     integer("internal.segment.bytes", None, None,
         "Overrides segment.bytes without its lower bound, for tests that need small segments."),
-    # Listed only where it is set, so that answers about other topics are Apache Kafka's.
-    boolean("headrace.validate.records", False,
-        "Look at every record of a produced batch and refuse what no client could read."),
 )
 # fmt: on
 
@@ -177,5 +182,6 @@ TOPIC_SETTINGS: dict[str, Definition] = {
         *_REPLICATION,
         *_TIERED,
         *_INTERNAL,
+        *_OWN,
     )
 }
