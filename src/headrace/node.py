@@ -49,9 +49,10 @@ from headrace.served import for_controllers, lines_of, served_apis
 from headrace.serving.api import Api
 from headrace.serving.auditing import Auditor, audited, denials_to
 from headrace.serving.authorization import Authorizer
-from headrace.serving.dispatch import Dispatch, Route
+from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import quotas_of
+from headrace.serving.route import Route
 from headrace.storage.durability import Durability, Submit
 from headrace.storage.flush import FlushOfEverything, Together, one_by_one
 from headrace.storage.partition_log import PartitionLog
@@ -108,6 +109,7 @@ class Node:
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.stopped = False
         self._leaving = False
+        self._answers_first = False
         self._submit = submit
         self._together = together  # how the flushes of a clean end are run
         self._randomness = randomness
@@ -176,11 +178,17 @@ class Node:
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """A slice of what takes long, until `is_over`; whether more is left."""
-        changes = self.broker.changes
+        changes, answers = self.broker.changes, self.dispatch.long_answers
+        may_answer = not self.dispatch.holds_back
+        self._answers_first = not self._answers_first  # what comes second may get one step only
+        if answers and may_answer and self._answers_first:
+            answers.run(is_over)
         if changes:
             changes.run(is_over)
             self.controller.files_are_made()
-        return bool(changes)
+        if answers and may_answer and not self._answers_first:
+            answers.run(is_over)
+        return bool(changes) or (may_answer and bool(answers))
 
     def end_turn(self) -> bool:
         """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""

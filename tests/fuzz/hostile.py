@@ -18,7 +18,7 @@ import cramjam
 
 from headrace.protocol import record_batch as batches
 from headrace.protocol.record_batch import Record, build, seal
-from headrace.serving.dispatch import Route
+from headrace.serving.route import Route
 from tests.fuzz.inventing import SHAPES, Familiar
 from tests.unit.protocol.wire_interpreter import Shape, Writer
 

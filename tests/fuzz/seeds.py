@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.protocol.framing import encode_request
-from headrace.serving.dispatch import Route
+from headrace.serving.route import Route
 from tests.fuzz.logins import login_seeds, plain_login
 from tests.fuzz.target import unframed
 from tests.fuzz.variants import BEFORE_LOGIN, GUARDED, LIMITED, LOGIN, OPEN, flags_of

@@ -26,7 +26,7 @@ from headrace.protocol.messages import (
 from headrace.protocol.record_batch import Record, build
 from headrace.server.settings import load_settings
 from headrace.serving.api import Refused
-from headrace.serving.dispatch import Route
+from headrace.serving.route import Route
 from headrace.serving.session import Session
 from tests.fuzz.memory_disk import MemoryDisk
 from tests.fuzz.variants import Variant

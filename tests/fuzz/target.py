@@ -22,8 +22,8 @@ from struct import Struct
 from time import process_time
 
 from headrace.serving.api import Refused
-from headrace.serving.dispatch import Route
 from headrace.serving.principal import ANONYMOUS
+from headrace.serving.route import Route
 from headrace.serving.session import Session
 from tests.fuzz import logins
 from tests.fuzz.stand import Failure, Stand

@@ -152,7 +152,7 @@ def test_a_record_that_gets_lost(new_target: Callable[[], Target]) -> None:
 
     for route in target.route_of(HEARTBEAT):
         handle = route.handle
-        route.handle = with_bug
+        route.handle, route.handle_large = with_bug, None
     assert "acknowledged" in str(found_by(target, OPEN))
 
 
@@ -177,6 +177,6 @@ def test_a_small_request_with_an_endless_answer(
         )
 
     for route in target.route_of(DESCRIBE_CONFIGS):
-        route.handle = with_bug
+        route.handle, route.handle_large = with_bug, None
     with pytest.raises(Failure, match="bytes of answers"):
         target.run(data)

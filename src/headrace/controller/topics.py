@@ -92,13 +92,14 @@ def create_topics(
     require_moderate_size(request.topics, rules)
     times = Counter(topic.name for topic in request.topics)
     taken = _names_that_collide(image, request.topics)
+    configs = _Configs(image, rules)
     records: list[Any] = []
     results: list[CreatableTopicResult] = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
-            created, result = _create_topic(image, topic, taken, rules, new_id, admit)
+            created, result = _create_topic(image, topic, taken, rules, configs, new_id, admit)
         except KafkaError as refusal:
             result = CreatableTopicResult(
                 name=topic.name, error_code=refusal.code, error_message=refusal.message
@@ -136,11 +137,13 @@ def _create_topic(
     topic: CreatableTopic,
     taken: dict[str, str],
     rules: TopicRules,
+    configs: _Configs,
     new_id: Callable[[], bytes],
     admit: Admit | None,
 ) -> tuple[list[Any], CreatableTopicResult]:
     _require_free_name(image, topic.name, taken)
-    settings = _settings_of(image, topic, rules)
+    settings = _settings_of(topic)
+    described = configs.of(settings)
     topic_id = new_id()
     if topic.assignments:
         assignments = _manual_assignments(image, topic)
@@ -165,17 +168,46 @@ def _create_topic(
         num_partitions=len(assignments),
         replication_factor=len(assignments[0]),
     )
-    result.configs = [
-        CreatableTopicConfigs(
-            name=config.name,
-            value=config.value,
-            read_only=config.read_only,
-            config_source=config.source,
-            is_sensitive=config.sensitive,
-        )
-        for config in rules.describe_configs(image, settings)
-    ]
+    result.configs = described
     return records, result
+
+
+class _Configs:
+    """What topics of one request are told of their settings. Most have the same ones: these are
+    checked and described once, which is most of the work for a topic."""
+
+    def __init__(self, image: MetadataImage, rules: TopicRules) -> None:
+        self._image = image
+        self._rules = rules
+        self._known: dict[
+            tuple[tuple[str, str], ...], list[CreatableTopicConfigs] | KafkaError
+        ] = {}
+
+    def of(self, settings: dict[str, str]) -> list[CreatableTopicConfigs]:
+        """Raises INVALID_CONFIG."""
+        key = tuple(settings.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._describe(settings)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    def _describe(self, settings: dict[str, str]) -> list[CreatableTopicConfigs] | KafkaError:
+        try:
+            self._rules.validate_configs(self._image, settings)
+        except KafkaError as refusal:
+            return refusal
+        return [
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=config.sensitive,
+            )
+            for config in self._rules.describe_configs(self._image, settings)
+        ]
 
 
 def _names_that_collide(image: MetadataImage, topics: Iterable[CreatableTopic]) -> dict[str, str]:
@@ -203,7 +235,7 @@ def _require_free_name(image: MetadataImage, name: str, taken: dict[str, str]) -
         )
 
 
-def _settings_of(image: MetadataImage, topic: CreatableTopic, rules: TopicRules) -> dict[str, str]:
+def _settings_of(topic: CreatableTopic) -> dict[str, str]:
     nameless = [config.name for config in topic.configs if config.value is None]
     if nameless:
         raise KafkaError(
@@ -214,7 +246,6 @@ def _settings_of(image: MetadataImage, topic: CreatableTopic, rules: TopicRules)
     for config in topic.configs:
         assert config.value is not None
         settings[config.name] = config.value
-    rules.validate_configs(image, settings)
     return settings
 
 

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from headrace.environment import Now
+from headrace.environment import FileSlice, Now
 from headrace.server.clock import Clock
 from headrace.server.connection import Connection
 from headrace.server.poller import Poller
@@ -38,6 +38,10 @@ LONGEST_WAIT_MS = 1_000
 # Of each turn, for what takes long: an impatient bystander does not notice it, and the overhead of
 # a turn (some 20 us) stays small beside it.
 SLICE_NS = 5_000_000
+# Answers that clients have not taken, over all connections; records that lie in files do not count.
+# Above it no long answer is made, and whoever has left most unread for so long is closed.
+MOST_UNREAD_BYTES = 128 * 1024 * 1024
+UNREAD_FOR_MS = 10_000
 MOST_LINES_PER_SECOND = 20
 
 
@@ -92,6 +96,10 @@ class Loop:
         self._again: list[Connection] = []  # have complete frames left that wait for their turn
         self._most_held_bytes = most_held_bytes
         self._held_bytes = 0  # of requests that are not complete, over all connections
+        self.unread_bytes = 0  # over all connections
+        self._unread: dict[Connection, int] = {}  # those whose sockets took no more
+        self._too_much_since_ms: int | None = None
+        self.timers.every(1_000, self._close_worst_reader, now.monotonic_ms)
         self._own_buffers = [bytearray() for _ in range(OWN_BUFFERS)]  # grown at their first use
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
@@ -174,6 +182,7 @@ class Loop:
             self.refused += 1
             self._say(connection.address, why)
         self._drop_big(connection)
+        self._note_unread(connection, 0)
         self._held_bytes -= len(connection.tail)
         self.dispatch.forget(connection.session)
         self.poller.forget(connection.descriptor)
@@ -357,6 +366,8 @@ class Loop:
             return
         if all_sent:
             connection.session.owed = 0
+            if connection.blocked:
+                self._note_unread(connection, 0)
             if connection.session.closing:
                 self.close(connection)
             elif connection.blocked:
@@ -364,9 +375,32 @@ class Loop:
                 self._watch(connection, self.poller.READ)
                 if connection.tail_is_ready or connection.has_received:
                     self._again.append(connection)
-        elif not connection.blocked:
+            return
+        pieces = connection.session.outbox
+        self._note_unread(connection, sum(len(p) for p in pieces if type(p) is not FileSlice))
+        if not connection.blocked:
             connection.blocked = True
             self._watch(connection, self.poller.WRITE)
+
+    def _note_unread(self, connection: Connection, size: int) -> None:
+        self.unread_bytes += size - self._unread.pop(connection, 0)
+        if size:
+            self._unread[connection] = size
+        self.dispatch.holds_back = self.unread_bytes > MOST_UNREAD_BYTES
+        if not self.dispatch.holds_back:
+            self._too_much_since_ms = None
+        elif self._too_much_since_ms is None:
+            self._too_much_since_ms = self.now.monotonic_ms
+
+    def _close_worst_reader(self) -> None:
+        """The others wait for memory that this one does not give back."""
+        since_ms, now_ms = self._too_much_since_ms, self.now.monotonic_ms
+        if since_ms is None or now_ms - since_ms < UNREAD_FOR_MS:
+            return
+        self._too_much_since_ms = now_ms
+        worst = max(self._unread, key=self._unread.__getitem__)
+        size, total = self._unread[worst], self.unread_bytes
+        self.close(worst, f"it has left {size} bytes of answers unread, of {total} in all")
 
     def _watch(self, connection: Connection, interest: int) -> None:
         if interest != connection.interest:

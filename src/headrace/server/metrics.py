@@ -12,8 +12,8 @@ from headrace.broker.audit import AuditTrail
 from headrace.broker.log_cleaner import LogCleaner
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.auditing import Auditor
-from headrace.serving.dispatch import Route
 from headrace.serving.quotas import ClientQuotas
+from headrace.serving.route import Route
 from headrace.storage.damage import Findings
 
 Sample = tuple[dict[str, Any], float]

@@ -359,6 +359,7 @@ class Server:
             ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
             ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
             ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
+            ("headrace_unread_bytes", "gauge", "Answers not taken.", loop.unread_bytes),
             ("headrace_descriptor_shortages_total", "counter", "None was free.", shortages),
             ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
             ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),

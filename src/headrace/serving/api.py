@@ -1,13 +1,14 @@
 """What a request handler is given and what it may answer.
 
 A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It
-answers now (a response message, or its bytes), later (`Parked`), or never (`None`: acks=0).
+answers now (a response message, or its bytes), later (`Parked`), in slices (a generator that
+returns the answer, `long_answers.py`), or never (`None`: acks=0).
 Handlers raise `KafkaError` for refusals and never catch anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -114,6 +115,12 @@ class Parked:
         self.complete: Callable[[Any], None] = _nobody_waits  # set by dispatch
 
 
+def long(answer: Any) -> Generator[None, None, Any]:
+    """An answer that is to be encoded in slices, whatever the size of its request."""
+    yield
+    return answer
+
+
 @dataclass(slots=True, frozen=True)
 class Api:
     """One line of the table of contents: which API, which versions, who answers."""
@@ -127,3 +134,6 @@ class Api:
     # Asked first, with owner, version, frame, peer and now, whether this is a request like one that
     # the connection has sent before: the answer, or None to have the request decoded.
     recognize: Callable[[Any, int, memoryview, Any, Now], Any] | None = None
+    # The handler of large requests, if it can be left between two elements: a generator that yields
+    # its steps and returns the answer (`long_answers.py`).
+    handle_large: Callable[[Any, Any, Call], Any] | None = None

@@ -66,7 +66,7 @@ def _close_late(dispatch: Dispatch, session: Session, parked: Parked) -> None:
 
 
 def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) -> None:
-    from headrace.serving.dispatch import decoded, error_response
+    from headrace.serving.route import decoded, error_response
 
     key, correlation_id, client_id_length = _read_header(frame, 0)
     route = dispatch.routes.get(key)

@@ -13,25 +13,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from struct import Struct
+from types import GeneratorType
 from typing import Any
 
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call, Parked, Refused
 from headrace.serving.around_logins import answer_out_of_turn, feed_tokens
+from headrace.serving.long_answers import answer_later, answering_of, begin
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import ClientQuotas, Meter
+from headrace.serving.route import (
+    API_VERSIONS_KEY,
+    PRODUCE_KEY,
+    Route,
+    body_of,
+    decoded,
+    error_response,
+    throttled,
+)
 from headrace.serving.session import Piece, Reply, Session
+from headrace.serving.slices import Lane
 
 log = logging.getLogger(__name__)
 
-API_VERSIONS_KEY = 18
 SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
 # Only Produce carries records. Any other request of this size is an attack: decoded, it would take
 # up to 58 times as much memory and about a second of everybody's time (estimated, not measured).
 LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
-PRODUCE_KEY, FETCH_KEY = 0, 1
 # librdkafka and the Java client keep at most five; a client that sends on without reading replies
 # is not read until some are answered.
 MOST_REQUESTS_IN_LINE = 100
@@ -40,73 +49,6 @@ MOST_BYTES_OWED = 1024 * 1024
 
 _read_prefix = Struct(">iI").unpack_from  # size; API key and version as one number
 _read_header = Struct(">Iih").unpack_from  # the same number, correlation id, client id's length
-_reply_head = Struct(">ii").pack
-_reply_head_flexible = Struct(">iiB").pack
-
-
-class Route:
-    """One API in one version: how to read it, who answers, how to write the answer."""
-
-    __slots__ = (
-        "name",
-        "api_key",
-        "version",
-        "decode",
-        "encode",
-        "handle",
-        "recognize",
-        "owner",
-        "flexible",
-        "flexible_reply",
-        "response_type",
-        "requests",
-        "errors",
-        "microseconds",
-        "buckets",
-        "frame",
-    )
-
-    def __init__(self, api: Api, version: int, owner: Any) -> None:
-        messages = api.messages
-        self.name: str = messages.NAME
-        self.api_key: int = messages.API_KEY
-        self.version = version
-        self.decode = messages.DECODE_REQUEST[version]
-        self.encode = messages.ENCODE_RESPONSE[version]
-        self.handle = api.handle
-        self.recognize = api.recognize
-        self.owner = owner
-        self.flexible = version >= messages.FLEXIBLE_FROM
-        # A client that does not know our versions must be able to read the answer (KIP-511).
-        self.flexible_reply = self.flexible and self.api_key != API_VERSIONS_KEY
-        self.response_type: type[Any] = getattr(messages, f"{messages.NAME}Response")
-        self.requests = 0
-        self.errors = 0
-        self.microseconds = 0
-        self.buckets = [0] * 32  # by bit length of the microseconds
-        self.frame = self._frame_with_slices if self.api_key == FETCH_KEY else self._frame_of_bytes
-
-    def _frame_of_bytes(self, correlation_id: int, answer: Any) -> list[Piece]:
-        """The whole reply as one piece."""
-        pieces: list[Any] = []
-        self.encode(answer, pieces.append)
-        return self.frame_of_body(correlation_id, b"".join(pieces))
-
-    def frame_of_body(self, correlation_id: int, body: bytes) -> list[Piece]:
-        if self.flexible_reply:
-            return [_reply_head_flexible(len(body) + 5, correlation_id, 0) + body]
-        return [_reply_head(len(body) + 4, correlation_id) + body]
-
-    def _frame_with_slices(self, correlation_id: int, answer: Any) -> list[Piece]:
-        """The same where slices of files stay what they are."""
-        pieces: list[Piece] = []
-        self.encode(answer, pieces.append)
-        size = sum(map(len, pieces)) + 4
-        if self.flexible_reply:
-            pieces[0] = _reply_head_flexible(size + 1, correlation_id, 0) + pieces[0]  # type: ignore[operator]
-        else:
-            pieces[0] = _reply_head(size, correlation_id) + pieces[0]  # type: ignore[operator]
-        return pieces
 
 
 class Dispatch:
@@ -121,6 +63,8 @@ class Dispatch:
         "max_frame",
         "stopwatch",
         "quotas",
+        "long_answers",
+        "holds_back",
     )
 
     def __init__(
@@ -142,6 +86,8 @@ class Dispatch:
         self.max_frame = max_frame
         self.stopwatch = stopwatch  # nanoseconds; None while nobody asks for latencies
         self.quotas: ClientQuotas | None = None  # None: nobody is limited
+        self.long_answers = Lane()
+        self.holds_back = False  # too many answers are unread: no long one is made meanwhile
 
     def feed(self, session: Session, view: memoryview, filled: int) -> int:
         """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
@@ -190,12 +136,18 @@ class Dispatch:
             if route.recognize is not None:
                 answer = route.recognize(route.owner, route.version, frame, session, self.now)
             if answer is None:
+                if len(frame) >= route.large_from:
+                    self._answer_in_slices(session, route, frame, started, meter)
+                    return
                 request = decoded(route, frame, client_id_length)
                 call = Call(self.now, route.version, frame, session, correlation_id, meter)
                 answer = route.handle(route.owner, request, call)
+                if type(answer) is GeneratorType:  # a small request with a long answer
+                    begin(self, session, route, correlation_id, answer, started, meter)
+                    return
             if answer is None:
                 if meter is not None:
-                    self._throttle(session, meter.finish(route.api_key, answered=False))
+                    self.throttle(session, meter.finish(route.api_key, answered=False))
                 return
             if meter is not None and type(answer) is not Parked:
                 wait_ms = meter.finish(route.api_key)
@@ -216,14 +168,25 @@ class Dispatch:
         except Refused:
             raise
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
-            raise self._blame(session, route, bug) from bug
+            raise self.blame(session, route, bug) from bug
         if started:
-            self._note_time(route, started)
+            self.note_time(route, started)
         self.reply(session, pieces)
         if wait_ms:
-            self._throttle(session, wait_ms)
+            self.throttle(session, wait_ms)
 
-    def _blame(self, session: Session, route: Route, bug: Exception) -> Refused:
+    def _answer_in_slices(
+        self, session: Session, route: Route, frame: memoryview, started: int, meter: Meter | None
+    ) -> None:
+        """The receive buffer is used again meanwhile, so the frame is copied."""
+        _, correlation_id, client_id_length = _read_header(frame, 0)
+        copied = frame.tobytes()
+        call = Call(self.now, route.version, memoryview(copied), session, correlation_id, meter)
+        at = body_of(route, call.frame, client_id_length)
+        answering = answering_of(route, call, at)
+        begin(self, session, route, correlation_id, answering, started, meter)
+
+    def blame(self, session: Session, route: Route, bug: Exception) -> Refused:
         # What a disk refuses to read is no bug of ours: where it stands in the code says nothing.
         of_disk = isinstance(bug, OSError)
         log.error(
@@ -260,7 +223,7 @@ class Dispatch:
         session.outbox.clear()
         session.closing = True
 
-    def _throttle(self, session: Session, wait_ms: int) -> None:
+    def throttle(self, session: Session, wait_ms: int) -> None:
         """Answered, and then not read for a while (KIP-219)."""
         until_ms = self.now.monotonic_ms + wait_ms
         if not wait_ms or (session.throttled and session.throttled.deadline_ms >= until_ms):
@@ -289,14 +252,21 @@ class Dispatch:
         parked: Parked,
         started: int = 0,
         meter: Meter | None = None,
+        place: Reply | None = None,
     ) -> None:
-        place = Reply(parked, None)
+        """`place` is that of a large request, which has one already."""
+        is_large = place is not None
+        if place is None:
+            place = Reply(parked, None)
+            session.line.append(place)
+        else:
+            place.parked = parked
         if meter is not None:
             meter.parked()
 
         def complete(answer: Any) -> None:
             if started:
-                self._note_time(route, started)
+                self.note_time(route, started)
             place.parked = None
             try:
                 if isinstance(answer, KafkaError):
@@ -306,29 +276,31 @@ class Dispatch:
                 if meter is not None:
                     wait_ms = meter.finish(route.api_key)
                     answer = throttled(route, answer, wait_ms)
-                    self._throttle(session, wait_ms)
-                frame = route.frame_of_body if type(answer) is bytes else route.frame
-                place.pieces = frame(correlation_id, answer)
-                session.line_bytes += len(place.pieces[0])
+                    self.throttle(session, wait_ms)
+                if is_large:
+                    answer_later(self, session, route, correlation_id, place, answer)
+                else:
+                    frame = route.frame_of_body if type(answer) is bytes else route.frame
+                    place.pieces = frame(correlation_id, answer)
+                    session.line_bytes += len(place.pieces[0])
             except Refused as reason:
                 self.failed.append((session, str(reason)))
                 return
             except Exception as bug:  # noqa: BLE001 - as above
-                self.failed.append((session, str(self._blame(session, route, bug))))
+                self.failed.append((session, str(self.blame(session, route, bug))))
                 return
             if mutes:
                 session.muted -= 1
                 if not session.muted:
                     self.resumed.append(session)
-            self._release(session)
+            self.release(session)
 
-        session.line.append(place)
         mutes = parked.mutes or len(session.line) >= MOST_REQUESTS_IN_LINE
         session.muted += mutes
         parked.complete = complete
         self.purgatory.park(parked)
 
-    def _release(self, session: Session) -> None:
+    def release(self, session: Session) -> None:
         """Move what is answered from the head of the line to the outbox."""
         line = session.line
         while line and line[0].pieces is not None:
@@ -363,7 +335,7 @@ class Dispatch:
         answer.api_keys = [line for line in answer.api_keys if line.api_key == API_VERSIONS_KEY]
         self.reply(session, route.frame(correlation_id, answer))
 
-    def _note_time(self, route: Route, started: int) -> None:
+    def note_time(self, route: Route, started: int) -> None:
         assert self.stopwatch is not None
         microseconds = (self.stopwatch() - started) // 1000
         route.microseconds += microseconds
@@ -373,48 +345,3 @@ class Dispatch:
 def is_full(session: Session) -> bool:
     """Answers that stand behind one that is not ready are somebody's memory too: ours."""
     return len(session.line) >= MOST_REQUESTS_IN_LINE or session.line_bytes >= MOST_BYTES_OWED
-
-
-def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
-    at = 10 + client_id_length if client_id_length > 0 else 10
-    try:
-        if at > len(frame):
-            raise MalformedMessage("the client id is longer than the request")
-        if route.flexible:
-            at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
-        request, _ = route.decode(frame, at)
-    except (MalformedMessage, *BROKEN) as malformed:
-        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
-    return request
-
-
-def _skip_header_tags(frame: memoryview, at: int) -> int:
-    count, at = read_uvarint(frame, at)
-    return skip_tags(frame, at, count)
-
-
-def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
-    """The answer tells its client how long it will not be read."""
-    if not wait_ms:
-        return answer
-    if type(answer) is bytes:
-        # An acknowledgement of Produce ends with this number, and with tags where there are any;
-        # answers of OffsetCommit and Metadata begin with it.
-        tags = 1 if route.flexible else 0
-        at = len(answer) - 4 - tags if route.api_key == PRODUCE_KEY else 0
-        return answer[:at] + wait_ms.to_bytes(4, "big") + answer[at + 4 :]
-    if hasattr(answer, "throttle_time_ms"):
-        answer.throttle_time_ms = wait_ms
-    return answer
-
-
-def error_response(route: Route, refusal: KafkaError) -> Any:
-    """A refusal of the whole request, for the APIs whose answer has one place to say so."""
-    answer = route.response_type()
-    if not hasattr(answer, "error_code"):
-        raise Refused(f"a {route.name} v{route.version} refused with {refusal.code.name}")
-    route.errors += 1
-    answer.error_code = refusal.code
-    if refusal.message is not None and hasattr(answer, "error_message"):
-        answer.error_message = refusal.message
-    return answer

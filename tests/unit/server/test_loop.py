@@ -38,6 +38,11 @@ class Station:
         buffer_is_free=lambda: None,
     ):
         talk = Conversation(handlers, max_frame=max_frame)
+
+        def work(is_over):
+            talk.dispatch.long_answers.run(is_over)
+            return bool(talk.dispatch.long_answers)
+
         self.loop = Loop(
             poller,
             SystemClock(),
@@ -47,6 +52,7 @@ class Station:
             lambda: True,
             buffer_is_free=buffer_is_free,
             most_held_bytes=most_held_bytes,
+            work=work,
         )
         self.purgatory = talk.purgatory
         self.clients = []
@@ -402,3 +408,28 @@ def test_a_large_frame_for_which_there_is_no_memory_ends_its_connection_only(pol
     station.turns(3)
     assert bad.recv(10) == b"" and station.loop._held_bytes == 0
     assert correlation_id(read_reply(good)) == 1
+
+
+def test_who_leaves_most_unread_is_closed_when_all_leave_too_much(poller, monkeypatch, caplog):
+    monkeypatch.setattr("headrace.server.loop.MOST_UNREAD_BYTES", 3_000_000)
+
+    def handle(owner, request, call):
+        size = 3_000_000 if call.client_id() == "greedy" else 1_000_000
+        topic = metadata.MetadataResponseTopic(0, "t" * 30_000)
+        return metadata.MetadataResponse(topics=[topic] * (size // 30_000))
+
+    station = Station(poller, {metadata: handle})
+    modest, greedy = station.connect(), station.connect()
+    modest.sendall(frame(METADATA, 1, pack(">i", -1)))
+    station.turns(3)
+    greedy.sendall(frame(METADATA, 1, pack(">i", -1), client_id=b"greedy"))
+    station.turns(3)
+    assert station.loop.dispatch.holds_back and len(station.loop.connections) == 2
+    station.loop._close_worst_reader()
+    assert len(station.loop.connections) == 2, "it has some time to read"
+    station.loop.now.monotonic_ms += 10_000
+    station.loop._close_worst_reader()
+    assert "bytes of answers unread" in caplog.text
+    assert len(station.loop.connections) == 1 and not station.loop.dispatch.holds_back
+    assert read_reply_while_turning(modest, station)
+    assert station.loop.unread_bytes == 0

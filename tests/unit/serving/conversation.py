@@ -5,8 +5,9 @@ from struct import pack, unpack_from
 from headrace.environment import Now
 from headrace.protocol.messages import api_versions, find_coordinator, metadata
 from headrace.serving.api import Api
-from headrace.serving.dispatch import Dispatch, Route
+from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
+from headrace.serving.route import Route
 from headrace.serving.session import Session
 
 

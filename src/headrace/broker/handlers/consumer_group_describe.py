@@ -21,6 +21,7 @@ from headrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
@@ -31,8 +32,9 @@ def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse | Parked:
     waits: list[Parked] = []
-    wanted = dict.fromkeys(request.group_ids)
-    groups = [describe(broker, group_id, call, waits) for group_id in wanted]
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        groups.append(describe(broker, group_id, call, waits))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -70,4 +72,4 @@ def look(machine: GroupMachine, group_id: str) -> Decision:
     return Decision(response=views.describe_consumer(machine, group_id))
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 2))
+API = Api(messages=messages, handle=handle, versions=range(0, 2), handle_large=steps_of(handle))

@@ -32,6 +32,7 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
 
@@ -186,4 +187,4 @@ def _entry(found: Description, request: DescribeConfigsRequest) -> DescribeConfi
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 5))
+API = Api(messages=messages, handle=handle, versions=range(1, 5), handle_large=steps_of(handle))

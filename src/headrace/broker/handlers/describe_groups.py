@@ -23,6 +23,7 @@ from headrace.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, require
 
@@ -33,7 +34,9 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse | Parked:
     waits: list[Parked] = []
-    groups = [describe(broker, group_id, call, waits) for group_id in dict.fromkeys(request.groups)]
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        groups.append(describe(broker, group_id, call, waits))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -61,4 +64,4 @@ def look(machine: GroupMachine, group_id: str) -> Decision:
     return Decision(response=views.describe_classic(machine, group_id))
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 7))
+API = Api(messages=messages, handle=handle, versions=range(0, 7), handle_large=steps_of(handle))

@@ -29,6 +29,7 @@ from headrace.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Peer
 from headrace.serving.quotas import Meter
@@ -47,6 +48,28 @@ REFUSED_AT_THE_DOOR = (
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
+    fetch = begin(broker, request, call)
+    if isinstance(fetch, FetchResponse):
+        return fetch
+    fetch.read()
+    return finish(fetch, request, call)
+
+
+def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
+    """A request that names many partitions begins a session or has none; what it names is its own,
+    while the marks of a session that goes on may change between two steps."""
+    if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return handle(broker, request, call)
+    fetch = begin(broker, request, call)
+    if isinstance(fetch, FetchResponse):
+        return fetch
+    marked, fetch.entries = fetch.entries, dict(fetch.entries)
+    yield from in_steps(Fetch.read)(fetch)
+    fetch.entries = marked
+    return finish(fetch, request, call)
+
+
+def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchResponse:
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     now_ms = call.now.monotonic_ms
     replica = request.replica_state
@@ -68,7 +91,7 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
     if incremental and session is not None and not session.entries:
         broker.fetch_sessions.close(session.id)  # everything was forgotten
         session, incremental = None, False
-    fetch = Fetch(
+    return Fetch(
         broker,
         request,
         session,
@@ -78,12 +101,15 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
         meter=call.meter,
         peer=call.session,
     )
-    fetch.read()
+
+
+def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | Parked:
     if fetch.is_enough() or request.max_wait_ms <= 0:
         return fetch.response()
+    session = fetch.session
     return Parked(
         fetch.attempt,
-        deadline_ms=now_ms + request.max_wait_ms,
+        deadline_ms=call.now.monotonic_ms + request.max_wait_ms,
         hangs_on=[session] if session is not None else fetch.leaders(),
         mutes=True,
     )
@@ -378,4 +404,4 @@ def refuse_replica(request: FetchRequest, *, trusted: bool) -> FetchResponse:
     return response
 
 
-API = Api(messages=messages, handle=handle, versions=range(4, 19))
+API = Api(messages=messages, handle=handle, versions=range(4, 19), handle_large=handle_large)

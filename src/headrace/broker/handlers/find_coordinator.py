@@ -20,6 +20,7 @@ from headrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from headrace.protocol.steps import Steps, in_steps
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, may, refusal
 
@@ -34,16 +35,10 @@ def handle(
     many = call.version >= FIRST_VERSION_WITH_MANY
     keys = list(dict.fromkeys(request.coordinator_keys)) if many else [request.key]
     coordinator = broker.coordinators.get(request.key_type)
-    listener = call.session.listener
     denied = denied_keys(broker, request.key_type, keys, call)
 
     def answer() -> FindCoordinatorResponse:
-        found = [
-            refuse(key, request.key_type)
-            if key in denied
-            else find(broker, coordinator, key, listener)
-            for key in keys
-        ]
+        found = find_all(broker, request, call, keys, denied)
         return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
 
     if (
@@ -60,6 +55,32 @@ def handle(
             return answer()  # a full disk: not available yet
         return later
     return answer()
+
+
+def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Steps:
+    """Many keys. If the coordinator's topic is to be made first, its size is the lesser matter."""
+    coordinator = broker.coordinators.get(request.key_type)
+    if call.version < FIRST_VERSION_WITH_MANY or (
+        coordinator is not None and coordinator.topic not in broker.image.topics
+    ):
+        return handle(broker, request, call)
+    keys = list(dict.fromkeys(request.coordinator_keys))
+    denied = denied_keys(broker, request.key_type, keys, call)
+    found = yield from in_steps(find_all)(broker, request, call, keys, denied)
+    return FindCoordinatorResponse(coordinators=found)
+
+
+def find_all(
+    broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str], denied: set[str]
+) -> list[Coordinator]:
+    coordinator = broker.coordinators.get(request.key_type)
+    found = []
+    for key in keys:
+        if key in denied:
+            found.append(refuse(key, request.key_type))
+        else:
+            found.append(find(broker, coordinator, key, call.session.listener))
+    return found
 
 
 def denied_keys(broker: Broker, key_type: int, keys: list[str], call: Call) -> set[str]:
@@ -99,4 +120,4 @@ def only(found: Coordinator) -> FindCoordinatorResponse:
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 7))
+API = Api(messages=messages, handle=handle, versions=range(0, 7), handle_large=handle_large)

@@ -23,6 +23,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.protocol.steps import steps_of
 from headrace.replication.partition_leader import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, refusal
@@ -111,4 +112,4 @@ def find(
     return timestamp, offset, epoch
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 12))
+API = Api(messages=messages, handle=handle, versions=range(1, 12), handle_large=steps_of(handle))

@@ -31,6 +31,7 @@ from headrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from headrace.protocol.primitives import ZERO_ID
+from headrace.protocol.steps import Steps, in_steps
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
@@ -63,11 +64,7 @@ def handle(
                 for topic in visible_topics(broker, call)
             ]
         else:
-            described = [
-                describe_wanted(broker, topic, call, refused, operations=operations)
-                for topic in wanted
-            ]
-            topics = list({(topic.name, topic.topic_id): topic for topic in described}.values())
+            topics = describe_all(broker, wanted, call, refused, operations=operations)
         response = respond(broker, listener, topics)
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = on_cluster(broker, call)
@@ -84,6 +81,37 @@ def handle(
             return answer()  # a full disk: they are not there yet, the others are
         return later
     return answer()
+
+
+def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
+    """Many names; those that have to be made first are described when that is done."""
+    named = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
+    wanted = list(named.values())
+    creates = request.allow_auto_topic_creation and missing_topics(broker, request)
+    by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
+    if creates or by_id or not wanted or request.include_cluster_authorized_operations:
+        return handle(broker, request, call)
+    operations = request.include_topic_authorized_operations
+    refused = refused_topics(broker, request, call)
+    steps = in_steps(describe_all)
+    topics = yield from steps(broker, wanted, call, refused, operations=operations)
+    return respond(broker, call.session.listener, topics)
+
+
+def describe_all(
+    broker: Broker,
+    wanted: list[MetadataRequestTopic],
+    call: Call,
+    refused: set[str],
+    *,
+    operations: bool,
+) -> list[MetadataResponseTopic]:
+    """Each topic once, also if it was named by its name and by its id."""
+    described = {}
+    for topic in wanted:
+        found = describe_wanted(broker, topic, call, refused, operations=operations)
+        described[found.name, found.topic_id] = found
+    return list(described.values())
 
 
 def is_everybodys(broker: Broker, request: MetadataRequest, version: int) -> bool:
@@ -222,4 +250,4 @@ def describe(broker: Broker, topic: TopicImage, rights: int | None) -> MetadataR
     return described
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 14))
+API = Api(messages=messages, handle=handle, versions=range(0, 14), handle_large=handle_large)

@@ -10,7 +10,7 @@ group, and shows only topics that one may DESCRIBE.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import after_all
@@ -34,19 +34,81 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call, Parked
+from headrace.protocol.steps import Steps
+from headrace.serving.api import Api, Call, Parked, long
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8
 FIRST_VERSION_WITH_IDS = 10
 NO_OFFSET = -1
+LONG_FROM = 500  # partitions of an answer, whose texts may have 4 KB each
+PARTITIONS_PER_PART = 500
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse | Parked:
+def handle(
+    broker: Broker, request: OffsetFetchRequest, call: Call
+) -> OffsetFetchResponse | Parked | Steps:
     waits: list[Parked] = []  # until what is answered is committed
-    response: OffsetFetchResponse | Parked = after_all(waits, fetch(broker, request, call, waits))
+    found = fetch(broker, request, call, waits)
+    response: OffsetFetchResponse | Parked = after_all(waits, found)
+    if response is found and is_long(found):
+        return long(found)
     return response
+
+
+def is_long(response: OffsetFetchResponse) -> bool:
+    """A request of a hundred bytes may ask for all offsets of a group, each with 4 KB of text."""
+    topics = [topic for group in response.groups for topic in group.topics]
+    return sum(len(topic.partitions) for topic in topics or response.topics) >= LONG_FROM
+
+
+def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Steps:
+    """Many partitions, asked for part by part: what one part tells of a group is told at once."""
+    if call.version < FIRST_VERSION_WITH_MANY:
+        return handle(broker, request, call)
+    waits: list[Parked] = []
+    groups: dict[str, OffsetFetchResponseGroup] = {}
+    for wanted in request.groups:
+        if wanted.group_id in groups:
+            continue
+        answer = groups[wanted.group_id] = OffsetFetchResponseGroup(wanted.group_id)
+        for part in parts_of(wanted):
+            yield
+            found = fetch_group(broker, part, request, call, waits)
+            if found.error_code:
+                groups[wanted.group_id] = found
+                break
+            add_part(answer, found)
+    return after_all(waits, OffsetFetchResponse(groups=list(groups.values())))
+
+
+def parts_of(wanted: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
+    """The same request in parts that take a millisecond or so; each partition once."""
+    group_id, member_id, epoch = wanted.group_id, wanted.member_id, wanted.member_epoch
+    if not wanted.topics:
+        yield wanted
+        return
+    named: dict[tuple[str, bytes], dict[int, None]] = {}
+    for topic in wanted.topics:
+        named.setdefault((topic.name, topic.topic_id), {}).update(
+            dict.fromkeys(topic.partition_indexes)
+        )
+    for (name, topic_id), found in named.items():
+        indexes = list(found)
+        for at in range(0, len(indexes) or 1, PARTITIONS_PER_PART):
+            part = indexes[at : at + PARTITIONS_PER_PART]
+            topics = [OffsetFetchRequestTopics(name, topic_id, part)]
+            yield OffsetFetchRequestGroup(group_id, member_id, epoch, topics)
+
+
+def add_part(answer: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
+    for topic in part.topics:
+        last = answer.topics[-1] if answer.topics else None
+        if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            answer.topics.append(topic)
 
 
 def fetch(
@@ -206,4 +268,4 @@ def as_one_group(
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 11))
+API = Api(messages=messages, handle=handle, versions=range(1, 11), handle_large=handle_large)

@@ -1,0 +1,173 @@
+"""Large requests and long answers: decoded, answered and encoded in slices, between other requests.
+
+The request keeps its place in the line of its connection, and nothing more is read from that
+connection meanwhile: order is as if it had been answered at once. All of them go through one lane,
+one after the other, so only one of them holds decoded messages at a time; and none begins while
+clients have left too many answers unread (`Dispatch.holds_back`).
+What the answer says may have changed between two slices, as with Apache Kafka's many threads: a
+handler that is given steps (`Api.handle_large`) yields only between two elements of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from headrace.environment import FileSlice
+from headrace.protocol.errors import KafkaError, MalformedMessage
+from headrace.protocol.primitives import BROKEN
+from headrace.protocol.steps import in_steps
+from headrace.serving.api import Call, Parked, Refused
+from headrace.serving.quotas import Meter
+from headrace.serving.route import Route, error_response, throttled
+from headrace.serving.session import Piece, Reply, Session
+
+if TYPE_CHECKING:
+    from headrace.serving.dispatch import Dispatch
+
+# Pieces of an answer are joined after so many steps: fewer objects, and no second copy of it all.
+STEPS_PER_CHUNK = 2_000
+
+Answering = Generator[None, None, Any]
+
+
+def begin(
+    dispatch: Dispatch,
+    session: Session,
+    route: Route,
+    correlation_id: int,
+    answering: Answering,
+    started: int,
+    meter: Meter | None,
+) -> None:
+    """Take a place in line; `answering` yields its steps and returns the answer or Parked."""
+    place = Reply(None, None)
+    session.line.append(place)
+    session.muted += 1
+    dispatch.long_answers.add(
+        _work(dispatch, session, route, correlation_id, place, answering, started, meter)
+    )
+
+
+def answering_of(route: Route, call: Call, at: int) -> Answering:
+    """Decode and handle."""
+    try:
+        request, _ = yield from in_steps(route.decode)(call.frame, at)
+    except (MalformedMessage, *BROKEN) as malformed:
+        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+    handle = route.handle_large or route.handle
+    answer = handle(route.owner, request, call)
+    if type(answer) is GeneratorType:
+        answer = yield from answer
+    return answer
+
+
+def _work(
+    dispatch: Dispatch,
+    session: Session,
+    route: Route,
+    correlation_id: int,
+    place: Reply,
+    answering: Answering,
+    started: int,
+    meter: Meter | None,
+) -> Generator[None, None, None]:
+    steps = _pieces(dispatch, session, route, correlation_id, answering, meter)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found = done.value
+            break
+        except Refused as reason:
+            dispatch.failed.append((session, str(reason)))
+            return
+        except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
+            dispatch.failed.append((session, str(dispatch.blame(session, route, bug))))
+            return
+        if session.closing:  # its connection is gone
+            steps.close()
+            return
+        yield
+    session.muted -= 1
+    if isinstance(found, Parked):
+        dispatch.park(session, route, correlation_id, found, started, meter, place)
+    elif found is None:
+        session.line.remove(place)
+    else:
+        if started:
+            dispatch.note_time(route, started)
+        place.pieces = found
+        session.line_bytes += len(found[0])
+        dispatch.release(session)
+    if not session.muted:
+        dispatch.resumed.append(session)
+
+
+def _pieces(
+    dispatch: Dispatch,
+    session: Session,
+    route: Route,
+    correlation_id: int,
+    answering: Answering,
+    meter: Meter | None,
+) -> Answering:
+    """The encoded answer, or Parked."""
+    try:
+        answer = yield from answering
+    except KafkaError as refusal:
+        answer = error_response(route, refusal)
+    if answer is None or type(answer) is Parked:
+        if meter is not None and answer is None:
+            dispatch.throttle(session, meter.finish(route.api_key, answered=False))
+        return answer
+    if meter is not None:
+        wait_ms = meter.finish(route.api_key)
+        answer = throttled(route, answer, wait_ms)
+        dispatch.throttle(session, wait_ms)
+    if type(answer) is bytes:
+        return route.frame_of_body(correlation_id, answer)
+    return (yield from encoded(route, correlation_id, answer))
+
+
+def encoded(route: Route, correlation_id: int, answer: Any) -> Answering:
+    """The frame of an answer, in chunks."""
+    chunks: list[Piece] = []
+    run: list[Any] = []
+    for taken, _ in enumerate(in_steps(route.encode)(answer, run.append)):
+        if taken % STEPS_PER_CHUNK == 0 and run:
+            chunks += _joined(run)
+            run.clear()
+        yield
+    chunks += _joined(run)
+    size = sum(map(len, chunks))
+    chunks[0] = route.head(correlation_id, size) + chunks[0]  # type: ignore[operator]
+    return chunks
+
+
+def _joined(run: list[Any]) -> list[Piece]:
+    """Slices of files stay what they are."""
+    if any(type(piece) is FileSlice for piece in run):
+        return list(run)
+    return [b"".join(run)]
+
+
+def answer_later(
+    dispatch: Dispatch,
+    session: Session,
+    route: Route,
+    correlation_id: int,
+    place: Reply,
+    answer: Any,
+) -> None:
+    """A large request has waited and is answered now: its place in line is filled in slices."""
+    session.muted += 1
+
+    def answering() -> Answering:
+        yield
+        return answer
+
+    dispatch.long_answers.add(
+        _work(dispatch, session, route, correlation_id, place, answering(), 0, None)
+    )

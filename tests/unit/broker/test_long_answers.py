@@ -1,0 +1,151 @@
+"""Large requests and long answers are made in slices; everybody else is served between them.
+
+In these stories each turn of the loop comes one step further with them.
+"""
+
+import pytest
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    describe_configs,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    list_offsets,
+    metadata,
+    offset_fetch,
+)
+from tests.unit.broker.bench import PARKED
+from tests.unit.broker.group_bench import GroupBench
+
+E = ErrorCode
+MANY = 3_000
+NAMES = [f"unknown-{number}" for number in range(MANY)]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=2)
+    bench.find("g")
+    bench.create("orders", 2)
+    return bench
+
+
+def fetch_of_many():
+    wanted = [fetch.FetchPartition(index) for index in range(MANY)]
+    return fetch.FetchRequest(max_wait_ms=0, topics=[fetch.FetchTopic("orders", bytes(16), wanted)])
+
+
+def offsets_of_many():
+    parts = [list_offsets.ListOffsetsPartition(index, -1, -1) for index in range(MANY)]
+    return list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsTopic("orders", parts)])
+
+
+def committed_of_many():
+    topic = offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), list(range(MANY)))
+    group = offset_fetch.OffsetFetchRequestGroup("g", topics=[topic])
+    return offset_fetch.OffsetFetchRequest(groups=[group])
+
+
+LARGE = {
+    "Metadata": (
+        metadata,
+        9,
+        lambda: metadata.MetadataRequest(
+            [metadata.MetadataRequestTopic(name=name) for name in ("orders", *NAMES)],
+            allow_auto_topic_creation=False,
+        ),
+        lambda answer: {topic.name: topic.error_code for topic in answer.topics},
+    ),
+    "Fetch": (
+        fetch,
+        12,
+        fetch_of_many,
+        lambda answer: {p.partition_index: p.error_code for p in answer.responses[0].partitions},
+    ),
+    "ListOffsets": (
+        list_offsets,
+        7,
+        offsets_of_many,
+        lambda answer: {p.partition_index: p.error_code for p in answer.topics[0].partitions},
+    ),
+    "OffsetFetch": (
+        offset_fetch,
+        8,
+        committed_of_many,
+        lambda answer: {
+            p.partition_index: p.error_code for p in answer.groups[0].topics[0].partitions
+        },
+    ),
+    "FindCoordinator": (
+        find_coordinator,
+        4,
+        lambda: find_coordinator.FindCoordinatorRequest("", 0, ["g", *NAMES]),
+        lambda answer: {found.key: found.error_code for found in answer.coordinators},
+    ),
+    "DescribeGroups": (
+        describe_groups,
+        5,
+        lambda: describe_groups.DescribeGroupsRequest(["g", *NAMES]),
+        lambda answer: {group.group_id: group.error_code for group in answer.groups},
+    ),
+    "DescribeConfigs": (
+        describe_configs,
+        4,
+        lambda: describe_configs.DescribeConfigsRequest(
+            [describe_configs.DescribeConfigsResource(2, name, None) for name in ("orders", *NAMES)]
+        ),
+        lambda answer: {found.resource_name: found.error_code for found in answer.results},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_request_is_answered_in_slices_as_it_would_be_at_once(bench, name, monkeypatch):
+    messages, version, request, codes = LARGE[name]
+    route = bench.node.dispatch.routes[messages.API_KEY << 16 | version]
+    monkeypatch.setattr(route, "large_from", 1 << 30)
+    at_once = codes(bench.ask(messages, request(), version=version))
+    monkeypatch.undo()
+    bench.slowly = True
+    session = bench.connect()
+    assert bench.ask(messages, request(), version=version, session=session) == PARKED
+    assert bench.produce("orders", "a").error_code == E.NONE, "others are served meanwhile"
+    bench.slowly = False
+    bench.settle()
+    assert codes(bench.answer_on(session, messages, version)) == at_once
+    assert len(at_once) >= MANY and not session.muted and not session.line
+
+
+def test_requests_behind_a_large_one_are_answered_after_it(bench):
+    messages, version, request, _ = LARGE["Metadata"]
+    bench.slowly = True
+    session = bench.send(messages, request(), version=version)
+    bench.settle()
+    assert session.muted, "nothing more is read from this connection"
+    bench.slowly = False
+    bench.settle()
+    assert session.outbox and not session.muted
+    assert bench.node.dispatch.resumed[-1] is session
+
+
+def test_a_client_that_leaves_is_not_worked_for_any_more(bench):
+    messages, version, request, _ = LARGE["DescribeGroups"]
+    bench.slowly = True
+    session = bench.send(messages, request(), version=version)
+    bench.settle()
+    bench.node.dispatch.forget(session)
+    bench.settle()
+    bench.settle()
+    assert not bench.node.dispatch.long_answers
+
+
+def test_no_long_answer_is_begun_while_too_many_are_unread(bench):
+    messages, version, request, _ = LARGE["Metadata"]
+    bench.node.dispatch.holds_back = True
+    session = bench.connect()
+    assert bench.ask(messages, request(), version=version, session=session) == PARKED
+    assert bench.node.work(lambda: False) is False, "the loop need not hurry"
+    bench.node.dispatch.holds_back = False
+    bench.settle()
+    assert bench.answer_on(session, messages, version).topics
