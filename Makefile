@@ -144,6 +144,7 @@ conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 50 rounds
 	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak --ignore tests/soak/test_pipelines.py $(ARGS)
 	ROUNDS=$(PIPELINE_ROUNDS) $(SPARK_BIN)/python -m pytest tests/soak/test_pipelines.py $(ARGS)
+	POWER_CUTS=1000 $(BIN)/python -m pytest tests/unit/power_cut $(ARGS)
 
 # Minutes that the fuzzer runs; CI takes half a minute.
 MINUTES ?= 1

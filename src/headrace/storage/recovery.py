@@ -230,6 +230,10 @@ class Loader:
             )
             end_offset = recovery.run()
             self.open_files.findings.damaged(segment.path, segment.damage)
+            if not recovery.cut_bytes and self._lost_its_end(recovery, end_offset):
+                recovery.cut_reason = "the segment before has lost its end"
+                self._cut_behind(segments, number, end_offset, recovery)
+                break
             if recovery.cut_bytes:
                 self._cut_behind(segments, number, end_offset, recovery)
                 break
@@ -240,6 +244,16 @@ class Loader:
                 self.folder, recovery_point, end_offset,
             )  # fmt: skip
         return end_offset
+
+    def _lost_its_end(self, recovery: SegmentRecovery, end_offset: int) -> bool:
+        """A power cut took whole batches before those of the next segment, which were flushed no
+        more than these. Only compaction leaves such a hole in good order."""
+        return (
+            recovery.below is not None
+            and recovery.recovery_point is not None
+            and recovery.recovery_point <= end_offset < recovery.below
+            and not self.settings.needs_keys
+        )
 
     def _cut_behind(
         self, segments: list[Segment], number: int, end_offset: int, recovery: SegmentRecovery
