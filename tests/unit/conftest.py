@@ -63,8 +63,12 @@ class Watch:
         self.test, self.threads = test, _threads_of_librdkafka()
 
     def end(self) -> str | None:
-        """A verdict also of what another thread did, or what an `except` has swallowed."""
-        if _threads_of_librdkafka() - self.threads:
+        """A verdict also of what another thread did, or what an `except` has swallowed.
+
+        A client that an earlier test of this process left behind begins threads when it likes, so
+        threads tell only where there were none before.
+        """
+        if not self.threads and _threads_of_librdkafka():
             self.done["a client of librdkafka"] = NETWORK
         done, self.done, self.test = self.done, {}, None
         if not done:

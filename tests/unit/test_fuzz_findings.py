@@ -103,16 +103,28 @@ def test_a_request_may_speak_of_thousands_of_transactions(tmp_path: Path) -> Non
     assert len(answer.results_by_transaction) == 5_000
 
 
+def stored_by_an_older_version(bench: Bench, topic: str, batch: bytes) -> None:
+    """A client's batch like this is refused today; logs may hold some from before."""
+    leader = bench.node.broker.topics.by_name[topic].leaders[0]
+    log = leader.log
+    placed = bytearray(batch)
+    placed[:8] = log.end_offset.to_bytes(8, "big")
+    log.writer.append_as_is(memoryview(placed), wall_ms=START_MS)
+    log.write_at_once()
+    leader.high_watermark = log.end_offset
+
+
 def test_a_search_by_time_meets_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
     """Who may write could end the connection of everybody who looked for a time."""
     bench = Bench(tmp_path / "data")
     bench.create("orders")
     claim = b"\x28\xb5\x2f\xfd\x00" + bytes([(31 - 10) << 3]) + b"\x03\x00\x00\x61"
-    assert bench.produce("orders", records=batch_around(4, claim, START_MS)).error_code == 0
+    stored_by_an_older_version(bench, "orders", batch_around(4, claim, START_MS))
     part = list_offsets.ListOffsetsPartition(0, -1, START_MS - 1)
     topic = list_offsets.ListOffsetsTopic("orders", [part])
     answer = bench.ask(list_offsets, list_offsets.ListOffsetsRequest(-1, 0, [topic]))
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    found = answer.topics[0].partitions[0]
+    assert (found.error_code, found.offset) == (0, 0), "its first offset: nothing is skipped"
 
 
 def test_a_coordinator_passes_over_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
@@ -123,8 +135,7 @@ def test_a_coordinator_passes_over_a_batch_that_cannot_be_read(tmp_path: Path) -
     assert bench.commit("readers", "orders", 7) == 0
     record = b"\x10\0\0\0\x02k\xc8\x01\0"  # a value of 100 bytes is announced
     batch = batch_around(0, record, START_MS)
-    bench.client_id = "__admin_client"  # nobody else may write there
-    assert bench.produce("__consumer_offsets", records=batch).error_code == 0
+    stored_by_an_older_version(bench, "__consumer_offsets", batch)
     assert bench.commit("readers", "orders", 8) == 0
     assert bench.committed("readers", "orders") == 8
     again = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)

@@ -89,7 +89,7 @@ def test_a_decoder_that_looks_up_what_is_not_there(
 def test_a_handler_that_divides_without_looking(
     new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_bug(leader: Any, part: Any, **how: Any) -> Any:
+    def with_bug(leader: Any, part: Any, *more: Any, **how: Any) -> Any:
         return -1, 1 // (part.partition_index - 1), -1
 
     monkeypatch.setattr(list_offsets, "find", with_bug)
