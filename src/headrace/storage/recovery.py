@@ -230,10 +230,8 @@ class Loader:
             )
             end_offset = recovery.run()
             self.open_files.findings.damaged(segment.path, segment.damage)
-            if not recovery.cut_bytes and self._lost_its_end(recovery, end_offset):
-                recovery.cut_reason = "the segment before has lost its end"
-                self._cut_behind(segments, number, end_offset, recovery)
-                break
+            if not recovery.cut_bytes:
+                self._say_if_its_end_is_lost(recovery, end_offset)
             if recovery.cut_bytes:
                 self._cut_behind(segments, number, end_offset, recovery)
                 break
@@ -245,15 +243,21 @@ class Loader:
             )  # fmt: skip
         return end_offset
 
-    def _lost_its_end(self, recovery: SegmentRecovery, end_offset: int) -> bool:
-        """A power cut took whole batches before those of the next segment, which were flushed no
-        more than these. Only compaction leaves such a hole in good order."""
-        return (
+    def _say_if_its_end_is_lost(self, recovery: SegmentRecovery, end_offset: int) -> None:
+        """The next segment begins behind a hole. After a power cut that is a loss of whole batches
+        that were not flushed; after a kill it is as the batches came, from a log that had been
+        compacted. Nobody can tell the two apart, so what is behind the hole is kept."""
+        if (
             recovery.below is not None
             and recovery.recovery_point is not None
             and recovery.recovery_point <= end_offset < recovery.below
             and not self.settings.needs_keys
-        )
+        ):
+            log.error(
+                "%s: there are no records from offset %d up to %d, where the next segment begins; "
+                "they were not flushed when the node ended",
+                self.folder, end_offset, recovery.below,
+            )  # fmt: skip
 
     def _cut_behind(
         self, segments: list[Segment], number: int, end_offset: int, recovery: SegmentRecovery

@@ -40,7 +40,9 @@ def test_flushed_records_survive_and_the_log_goes_on(tmp_path: Path, seed: int) 
         again.open(clean=False, recovery_point=checkpointed)
         found = again.values()
         assert [entry for entry in found if entry[0] < flushed] == expected
-        assert [offset for offset, _ in found] == list(range(len(found)))
+        offsets = [offset for offset, _ in found]
+        assert offsets == sorted(set(offsets)), "in order, each once; a hole is said in the log"
         assert not again.log.segments.damage(), "what was not flushed is cut, not kept"
-        assert again.append_values(b"on") == len(found)
-        assert again.values()[-1] == (len(found), b"on")
+        end = offsets[-1] + 1 if offsets else 0
+        assert again.append_values(b"on") >= end
+        assert again.values()[-1][1] == b"on"
