@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.services.delay.instructions import RecordFields
+from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.limits import Limits
 from headrace.services.delay.progress import Progress
 from headrace.services.delay.store import Store

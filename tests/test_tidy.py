@@ -58,6 +58,17 @@ def test_no_file_is_vague_or_endless() -> None:
 # ---- every API is in the table of contents, with a header that tells the truth
 
 
+def test_what_stands_around_the_package_imports_modules_that_are_there() -> None:
+    """Not every check runs benchmarks and examples, so a module that moved is missed there."""
+    for folder in ("benchmarks", "examples", "tests"):
+        for path in (PROJECT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace."):
+                    name = str(PACKAGE.parent / str(node.module).replace(".", "/"))
+                    found = Path(f"{name}.py").is_file() or Path(name).is_dir()
+                    assert found, f"{path}: {node.module}"
+
+
 def handler_modules() -> list[ModuleType]:
     return [
         import_module(f"headrace.{owner}.handlers.{path.stem}")
