@@ -41,6 +41,7 @@ def test_a_client_of_librdkafka_is_seen_by_its_threads() -> None:
     assert len(producer) == 0
     if sys.platform == "linux":
         assert WATCH.end() == "a client of librdkafka: the place of this test is tests/sockets"
+    WATCH.begin("the rest of this test, in which the client ends")
 
 
 def test_the_pair_of_an_event_loop_is_free() -> None:

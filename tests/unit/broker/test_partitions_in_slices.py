@@ -13,6 +13,7 @@ from headrace.protocol.messages import (
     create_partitions,
     create_topics,
     delete_topics,
+    find_coordinator,
     init_producer_id,
     metadata,
 )
@@ -65,6 +66,17 @@ def test_others_are_served_while_a_topic_gets_its_files(bench):
     assert result.error_code == E.NONE
     assert len(folders(bench, "wide")) == MANY
     assert bench.produce("wide", "a", partition=MANY - 1).error_code == E.NONE
+
+
+def test_nobody_is_sent_to_a_coordinator_whose_topic_has_no_files_yet(bench):
+    request = find_coordinator.FindCoordinatorRequest("g", 0, ["g"])
+    first, second = bench.connect(), bench.connect()
+    assert bench.ask(find_coordinator, request, session=first) == PARKED
+    [told] = bench.ask(find_coordinator, request, session=second).coordinators
+    assert told.error_code == E.COORDINATOR_NOT_AVAILABLE, "it asks again"
+    settle_until(bench, first)
+    [told] = bench.answer_on(first, find_coordinator).coordinators
+    assert (told.error_code, told.node_id) == (E.NONE, 1)
 
 
 def test_more_partitions_come_in_slices_and_the_first_ones_serve_meanwhile(bench):

@@ -104,7 +104,9 @@ def find(
     if topic is None:
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     leader = topic.partitions[partition_for_group(key, len(topic.partitions))].leader
-    if leader != broker.node_id:
+    if leader != broker.node_id or not coordinator.shards:
+        # No shards: the topic is decided, and its files are still being made. Who was sent here
+        # now would be told NOT_COORDINATOR, which not every client tries again.
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     endpoint = broker.endpoints[listener]
     return Coordinator(key, leader, endpoint.host, endpoint.port, ErrorCode.NONE, "")
