@@ -117,19 +117,19 @@ def reassigned(stage: Stage) -> None:
 
 
 def listed(stage: Stage) -> None:
-    stage.topic("listed", partitions=2)
+    stage.topic("listed-moves", partitions=2)
 
     def ask(line: str, *topics: tuple[str, list[int]], timeout_ms: int = 30_000) -> None:
         named = [ListPartitionReassignmentsTopics(*one) for one in topics]
         request = ListPartitionReassignmentsRequest(timeout_ms, named)
         stage.ask(line, list_partition_reassignments, 0, request)
 
-    ask("a topic", ("listed", [0, 1]))
-    ask("an unknown partition", ("listed", [9, -1]))
+    ask("a topic", ("listed-moves", [0, 1]))
+    ask("an unknown partition", ("listed-moves", [9, -1]))
     ask("an unknown topic", ("never-was", [0]))
-    ask("no partition", ("listed", []))
+    ask("no partition", ("listed-moves", []))
     ask("nothing")
-    ask("no time", ("listed", [0]), timeout_ms=0)
+    ask("no time", ("listed-moves", [0]), timeout_ms=0)
     everything = ListPartitionReassignmentsRequest(30_000, None)
     stage.ask("everything", list_partition_reassignments, 0, everything)
 
