@@ -13,6 +13,7 @@ from headrace.client.transactional_ids import TransactionalIds
 from headrace.client.wire import Wire
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import GROUP, companion_of
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import txn_offset_commit
 from headrace.services.delay import fencing, hanging
@@ -35,6 +36,13 @@ def broker():
 def impatient(monkeypatch):
     monkeypatch.setattr(fencing, "FORGOTTEN_AFTER_S", 0.2)
     monkeypatch.setattr(fencing, "FENCE_AGAIN_S", 0.1)
+
+
+NOT_READY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 def deliver(broker, value, *, commit, source="orders.delay/0/0", transactional_id=GONE):
@@ -70,8 +78,15 @@ def leave_offsets(broker, progress, transactional_id=GONE):
     )
     host, port = broker.bootstrap.split(":")
     with Wire(ids.connection, (host, int(port))) as wire:
-        answer = wire._ask(txn_offset_commit, LAST_WITHOUT_ADDING, request)
-    assert answer.topics[0].partitions[0].error_code == 0
+
+        def is_taken() -> bool:
+            """The partitions of the group's coordinator may still be in the making."""
+            answer = wire._ask(txn_offset_commit, LAST_WITHOUT_ADDING, request)
+            code = answer.topics[0].partitions[0].error_code
+            assert code in (ErrorCode.NONE, *NOT_READY), code
+            return code == ErrorCode.NONE
+
+        wait_until(is_taken)
     return ids
 
 
