@@ -148,5 +148,6 @@ def test_offsets_of_other_groups_are_left_alone(broker):
     deliver(broker, b"first", commit=True)
     ids = leave_offsets(broker, Progress(1, (DUE_MS, 0)))
     partition = partition_for_group(GROUP, 50)
+    wait_until(lambda: ids.open_in(hanging.OFFSETS_TOPIC, partition))
     [found] = ids.open_in(hanging.OFFSETS_TOPIC, partition)
     assert hanging.read_hanging(ids.connection, partition, found, "another") is None
