@@ -72,7 +72,7 @@ public final class Sharing {
         write(number);
         members.forEach(Member::begin);
         long deadline = System.nanoTime() + Duration.ofSeconds(150).toNanos();
-        while (read.size() < sent || !shares().equals(wanted)) {
+        while (read.size() < sent || !shares().equals(wanted) || !members.stream().allMatch(Member::isAtRest)) {
             members.forEach(Member::poll);
             if (System.nanoTime() > deadline) {
                 throw new IllegalStateException("stage " + number + ": read " + read.size() + " of " + sent
@@ -168,6 +168,13 @@ public final class Sharing {
             } catch (RebalanceInProgressException notNow) {
                 uncommitted = true;
             }
+        }
+
+        /** Whether the member is in no rebalance: a member that is closed in one calls its partitions lost. */
+        boolean isAtRest() {
+            uncommitted = true;
+            commit();
+            return !uncommitted;
         }
 
         @Override
