@@ -9,7 +9,7 @@ v9 groups of the consumer protocol (KIP-848). v10 topic ids. Needs READ on the g
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.repeated_commits import recognize, remember
+from headrace.broker.recognized.offset_commit import recognize, remember
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.offset_rules import Commit
 from headrace.coordination.group.offsets import NO_EXPIRY

@@ -16,7 +16,7 @@ from __future__ import annotations
 from headrace.broker.acknowledgements import acknowledgement
 from headrace.broker.admission import admit_ahead, require_admitted
 from headrace.broker.broker import Broker
-from headrace.broker.repeated_produce import Found, recognize, remember
+from headrace.broker.recognized.produce import Found, recognize, remember
 from headrace.environment import Now
 from headrace.protocol.acls import Operation
 from headrace.protocol.compression import ZSTD

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.repeated_produce import LONGEST_HEAD, MOST_HEADS
+from headrace.broker.recognized.produce import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import produce
 from tests.unit.broker.bench import Bench, build, values_in

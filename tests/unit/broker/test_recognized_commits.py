@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.repeated_commits import LONGEST_HEAD, MOST_HEADS
+from headrace.broker.recognized.offset_commit import LONGEST_HEAD, MOST_HEADS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import offset_commit
