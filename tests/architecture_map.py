@@ -37,7 +37,7 @@ FOLDERS = {
     "controller/handlers": "one file per API",
     "broker": "ANSWERS CLIENTS about records",
     "broker/handlers": "one file per API; __init__.py is the table of contents",
-    "broker/recognized": "requests that a connection sends again, not decoded; __init__.py is the table",
+    "broker/recognized": "requests not decoded again; __init__.py is the table and its reasons",
     "server": "THE ONLY IMPURE PART of a node: sockets, threads, clocks, the disk",
     "testing": "the real broker in a test's process",
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",

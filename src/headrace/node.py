@@ -19,6 +19,7 @@ from headrace.broker.identity import read_identity, write_identity
 from headrace.broker.log_cleaner import LogCleaner, Runner
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
+from headrace.broker.recognized import recognition_of
 from headrace.consensus.formatting import (
     METADATA_FOLDER,
     format_data_folder,
@@ -139,7 +140,12 @@ class Node:
         self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
         routes = [
-            Route(api, version, self.controller if api.owner == "controller" else self.broker)
+            Route(
+                api,
+                version,
+                self.controller if api.owner == "controller" else self.broker,
+                recognition_of(api.messages.API_KEY, version),
+            )
             for api in self._apis()
             for version in api.versions
         ]

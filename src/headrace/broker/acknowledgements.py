@@ -14,6 +14,7 @@ from typing import Any
 from headrace.broker.topics import Topic
 from headrace.protocol.messages.produce import (
     ENCODE_RESPONSE,
+    FLEXIBLE_FROM,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -31,6 +32,12 @@ def acknowledgement(
     if around is None:
         around = topic.acknowledgements[version << 32 | index] = _around(topic, index, version)
     return around[0] + _pack(base_offset, append_time, start_offset) + around[1]
+
+
+def throttled(encoded: bytes, version: int, wait_ms: int) -> bytes:
+    """The throttle time comes last; flexible versions have an empty set of tags behind it."""
+    tags = b"\0" if version >= FLEXIBLE_FROM else b""
+    return encoded[: -4 - len(tags)] + wait_ms.to_bytes(4, "big") + tags
 
 
 def _around(topic: Topic, index: int, version: int) -> tuple[bytes, bytes]:

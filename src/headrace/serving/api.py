@@ -70,9 +70,7 @@ class Peer(Protocol):
     client_host: str
     listener: str
     principal: Principal
-    # What a handler has remembered to recognize the next request; None: nothing yet.
-    repeated: Any  # Produce
-    repeated_commits: Any  # OffsetCommit
+    remembered: Any  # by which its next requests may be recognized; None: nothing yet
     login: Any  # serving/authentication/login.py while it goes on or can expire, else None
     closing: bool  # the outbox is sent, then the connection ends
 
@@ -121,6 +119,11 @@ def long(answer: Any) -> Generator[None, None, Any]:
     return answer
 
 
+# Given owner, version, frame, peer and now before a request is decoded: the answer if one like it
+# has come on this connection before, or None to have it decoded.
+Recognize = Callable[[Any, int, memoryview, Any, Now], Any]
+
+
 @dataclass(slots=True, frozen=True)
 class Api:
     """One line of the table of contents: which API, which versions, who answers."""
@@ -131,9 +134,9 @@ class Api:
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
     advertised_from: int | None = None
     owner: str = field(default="broker")  # or "controller"
-    # Asked first, with owner, version, frame, peer and now, whether this is a request like one that
-    # the connection has sent before: the answer, or None to have the request decoded.
-    recognize: Callable[[Any, int, memoryview, Any, Now], Any] | None = None
+    # Of an API that answers by bytes too: writes a throttle time into them, given their version and
+    # the milliseconds.
+    throttle_encoded: Callable[[bytes, int, int], bytes] | None = None
     # The handler of large requests, if it can be left between two elements: a generator that yields
     # its steps and returns the answer (`long_answers.py`).
     handle_large: Callable[[Any, Any, Call], Any] | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
-from headrace.serving.api import Api, Refused
+from headrace.serving.api import Api, Recognize, Refused
 from headrace.serving.session import Piece
 
 API_VERSIONS_KEY = 18
@@ -37,6 +37,7 @@ class Route:
         "encode",
         "handle",
         "recognize",
+        "throttle_encoded",
         "handle_large",
         "large_from",
         "owner",
@@ -50,7 +51,9 @@ class Route:
         "frame",
     )
 
-    def __init__(self, api: Api, version: int, owner: Any) -> None:
+    def __init__(
+        self, api: Api, version: int, owner: Any, recognize: Recognize | None = None
+    ) -> None:
         messages = api.messages
         self.name: str = messages.NAME
         self.api_key: int = messages.API_KEY
@@ -58,7 +61,8 @@ class Route:
         self.decode = messages.DECODE_REQUEST[version]
         self.encode = messages.ENCODE_RESPONSE[version]
         self.handle = api.handle
-        self.recognize = api.recognize
+        self.recognize = recognize
+        self.throttle_encoded = api.throttle_encoded
         self.handle_large = api.handle_large
         costly = api.handle_large is not None
         self.large_from = LARGE_FROM_IF_COSTLY if costly else LARGE_FROM  # bytes of a request
@@ -136,11 +140,8 @@ def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
     if not wait_ms:
         return answer
     if type(answer) is bytes:
-        # An acknowledgement of Produce ends with this number, and with tags where there are any;
-        # answers of OffsetCommit and Metadata begin with it.
-        tags = 1 if route.flexible else 0
-        at = len(answer) - 4 - tags if route.api_key == PRODUCE_KEY else 0
-        return answer[:at] + wait_ms.to_bytes(4, "big") + answer[at + 4 :]
+        assert route.throttle_encoded is not None, f"{route.name} cannot tell how long to wait"
+        return route.throttle_encoded(answer, route.version, wait_ms)
     if hasattr(answer, "throttle_time_ms"):
         answer.throttle_time_ms = wait_ms
     return answer

@@ -44,8 +44,7 @@ class Session:
         "closing",
         "connection",
         "software",
-        "repeated",
-        "repeated_commits",
+        "remembered",
         "login",
         "throttled",
     )
@@ -64,8 +63,7 @@ class Session:
         self.frame_size = 0  # of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
-        self.repeated: Any = None  # of Produce, see `Api.recognize`
-        self.repeated_commits: Any = None  # of OffsetCommit
+        self.remembered: Any = None  # its next requests may be recognized by it; None: nothing yet
         # Of a listener that asks who is there, until it is known (authentication/login.py).
         self.login: Login | None = None
         self.throttled: Parked | None = None  # ends when its quotas let it be read again

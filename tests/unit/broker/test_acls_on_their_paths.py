@@ -50,7 +50,9 @@ def test_a_producer_that_is_recognized_by_its_first_bytes_is_asked_again(bench: 
     session = bench.alice()
     for number in range(3):
         assert bench.produce("orders", f"v{number}", session=session).base_offset == number
-    assert session.repeated is not None and session.repeated.known, "it is recognized by now"
+    assert session.remembered is not None and session.remembered.produce.known, (
+        "it is recognized by now"
+    )
     bench.take_away(Operation.WRITE)
     refused = bench.produce("orders", "secret", session=session)
     assert (refused.error_code, refused.base_offset) == (DENIED, -1)
@@ -82,7 +84,7 @@ def test_a_commit_that_is_recognized_by_its_first_bytes_is_asked_again(
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     assert [commit(offset) for offset in (1, 2, 3)] == [ErrorCode.NONE] * 3
-    assert session.repeated_commits.known, "it is recognized by now"
+    assert session.remembered.commits.known, "it is recognized by now"
     bench.take_away(Operation.READ)
     other = (GROUP, "g") if kind is TOPIC else (TOPIC, "orders")
     bench.allow(Operation.READ, other[1], other[0])

@@ -94,7 +94,7 @@ def test_recognized_requests_are_measured_too(bench):
     for _ in range(4):
         assert send(bench, session, produce, request, 12) == 1
         throttles.append(bench.answer_on(session, produce, 12).throttle_time_ms)
-    assert session.repeated is not None
+    assert session.remembered is not None
     assert throttles[:3] == [0, 0, 0] and 0 < throttles[3] < 3_000, throttles
     assert session.muted
 
@@ -318,7 +318,7 @@ def test_recognized_commits_are_told_so_too(tmp_path):
         if limited:
             limit(bench, **{TIME: 20})
         answers.append(bench.ask(offset_commit, request, version=9, session=session))
-    assert session.repeated_commits.known
+    assert session.remembered.commits.known
     assert [answer.throttle_time_ms for answer in answers] == [0, 0, 1_000]
     assert answers[2].topics == answers[1].topics
 

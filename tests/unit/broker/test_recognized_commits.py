@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.broker.recognized.offset_commit import LONGEST_HEAD, MOST_HEADS
+from headrace.broker.recognized.memory import MOST_HEADS
+from headrace.broker.recognized.offset_commit import LONGEST_HEAD
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import offset_commit
@@ -133,7 +134,7 @@ def test_a_connection_makes_us_remember_little(both):
     stays = both[0]
     for number in range(MOST_HEADS + 10):
         stays.send(request(stays, 1, client=f"client {number}"))
-    assert len(stays.session.repeated_commits.known) <= MOST_HEADS
-    known = len(stays.session.repeated_commits.known)
+    assert len(stays.session.remembered.commits.known) <= MOST_HEADS
+    known = len(stays.session.remembered.commits.known)
     stays.send(request(stays, 1, client="c" * (LONGEST_HEAD + 1)))
-    assert len(stays.session.repeated_commits.known) == known
+    assert len(stays.session.remembered.commits.known) == known

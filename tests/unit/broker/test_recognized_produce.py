@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.broker.recognized.produce import LONGEST_HEAD, MOST_HEADS
+from headrace.broker.recognized.memory import MOST_HEADS
+from headrace.broker.recognized.produce import LONGEST_HEAD
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import produce
 from tests.unit.broker.bench import Bench, build, values_in
@@ -91,7 +92,7 @@ def test_a_connection_makes_us_remember_little(both):
     stays = both[0]
     for number in range(MOST_HEADS + 10):
         stays.send(request(stays, "x", client=f"client {number}"))
-    assert len(stays.session.repeated.known) <= MOST_HEADS
-    known = len(stays.session.repeated.known)
+    assert len(stays.session.remembered.produce.known) <= MOST_HEADS
+    known = len(stays.session.remembered.produce.known)
     stays.send(request(stays, "x", client="c" * (LONGEST_HEAD + 1)))
-    assert len(stays.session.repeated.known) == known
+    assert len(stays.session.remembered.produce.known) == known

@@ -36,7 +36,7 @@ from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
 NONE = ErrorCode.NONE
-# Dispatch writes it into the bytes of an answer, at their beginning.
+# An answer that is encoded once for everybody begins with it.
 FIRST_WITH_THROTTLE_TIME = 3
 # These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
 ONLY_NAMES_DESPITE_IDS = (10, 11)
@@ -134,6 +134,10 @@ def everything(broker: Broker, version: int, listener: str) -> bytes:
         messages.ENCODE_RESPONSE[version](respond(broker, listener, topics), pieces.append)
         encoded = broker.encoded_metadata[version, listener] = b"".join(pieces)
     return encoded
+
+
+def throttled(encoded: bytes, version: int, wait_ms: int) -> bytes:
+    return wait_ms.to_bytes(4, "big") + encoded[4:]
 
 
 def visible_topics(broker: Broker, call: Call) -> Iterable[TopicImage]:
@@ -250,4 +254,10 @@ def describe(broker: Broker, topic: TopicImage, rights: int | None) -> MetadataR
     return described
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 14), handle_large=handle_large)
+API = Api(
+    messages=messages,
+    handle=handle,
+    versions=range(0, 14),
+    handle_large=handle_large,
+    throttle_encoded=throttled,
+)

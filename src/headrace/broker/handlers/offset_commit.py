@@ -9,11 +9,10 @@ v9 groups of the consumer protocol (KIP-848). v10 topic ids. Needs READ on the g
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.recognized.offset_commit import recognize, remember
+from headrace.broker.recognized.offset_commit import remember, throttled
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.offset_rules import Commit
 from headrace.coordination.group.offsets import NO_EXPIRY
-from headrace.environment import Now
 from headrace.metadata.image import TopicImage
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +24,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.serving.api import Api, Call, Parked, Peer
+from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, TOPIC, may
 
 FIRST_VERSION_WITH_IDS = 10
@@ -60,7 +59,7 @@ def handle(
         return response
     if len(commits) == len(accepted) == 1 and len(request.topics) == 1 and answered is response:
         topic = broker.image.topics[commits[0][0]]
-        remember(call.session, call.version, call.frame, request, topic, response)
+        remember(call, request, topic, response)
     return answered
 
 
@@ -107,41 +106,6 @@ def read(
     return response, commits, accepted
 
 
-def recognize_one(
-    broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
-) -> bytes | Parked | None:
-    """The short way of a request that differs from an earlier one of its connection in the offset
-    alone; None, with nothing done, takes the long one."""
-    recognized = recognize(session, version, frame)
-    if recognized is None:
-        return None
-    (_, request, topic, response), offset = recognized
-    if broker.image.topics.get(topic.name) is not topic or not may_commit(
-        broker, session, request.group_id, topic.name
-    ):
-        return None
-    part = request.topics[0].partitions[0]
-    epoch, wall_ms = part.committed_leader_epoch, now.wall_ms
-    value = OffsetCommitValue(offset, epoch, "", wall_ms, NO_EXPIRY, topic.id)
-    commits = [(topic.name, part.partition_index, value)]
-    try:
-        answer: bytes | Parked = broker.groups.ask(
-            request.group_id, now, offset_rules.commit, request, commits, response, version, now
-        )
-    except KafkaError:
-        return None  # and is refused there
-    return answer
-
-
-def may_commit(broker: Broker, session: Peer, group_id: str, topic: str) -> bool:
-    """Quietly: who may not takes the long way, and is refused there."""
-    authorizer = broker.authorizer
-    return authorizer is None or (
-        authorizer.allows(session, READ, GROUP, group_id, quietly=True)
-        and authorizer.allows(session, READ, TOPIC, topic, quietly=True)
-    )
-
-
 def refusal_of(
     broker: Broker, call: Call, topic: TopicImage | None, name: str, *, by_id: bool
 ) -> ErrorCode | None:
@@ -169,4 +133,4 @@ def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRes
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(2, 11), recognize=recognize_one)
+API = Api(messages=messages, handle=handle, versions=range(2, 11), throttle_encoded=throttled)

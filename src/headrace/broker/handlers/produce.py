@@ -13,38 +13,40 @@ the topics of coordinators: INVALID_TOPIC_EXCEPTION.
 
 from __future__ import annotations
 
-from headrace.broker.acknowledgements import acknowledgement
+from headrace.broker.acknowledgements import throttled
 from headrace.broker.admission import admit_ahead, require_admitted
 from headrace.broker.broker import Broker
-from headrace.broker.recognized.produce import Found, recognize, remember
-from headrace.environment import Now
+from headrace.broker.one_batch import (
+    ALL,
+    LOW_ATTRIBUTES_AT,
+    append_to,
+    may_write,
+    refused,
+    refused_by,
+)
+from headrace.broker.recognized.produce import remember
 from headrace.protocol.acls import Operation
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import produce as messages
 from headrace.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from headrace.protocol.primitives import Records
-from headrace.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, TRANSACTIONAL
+from headrace.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.partition_leader import PartitionLeader
-from headrace.serving.api import Api, Call, Parked, Peer, Refused
-from headrace.serving.authorization import Authorizer
+from headrace.serving.api import Api, Call, Parked, Refused
 from headrace.serving.chain import chain
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
 from headrace.storage.append_rules import RecordsRefused
 
-ALL = -1
 NONE = ErrorCode.NONE
 WRITE = Operation.WRITE
 FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
-LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1  # the byte with compression and kind of a batch
 # Who calls itself so may write to the topics of coordinators, as in Apache Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 CLIENT_ID_ENDS = 10 + 0x7FFF  # in a frame, at most
@@ -63,7 +65,7 @@ def handle(
         and (acks == ALL or acks == 1)
         and call.version >= FIRST_VERSION_WITH_ZSTD
     ):
-        acknowledged = append_one(broker, request.topic_data[0], acks, call)
+        acknowledged = append_one(broker, request, call)
         if acknowledged is not None:
             return acknowledged
     if acks not in (ALL, 0, 1):
@@ -79,9 +81,10 @@ def handle(
 
 
 def append_one(
-    broker: Broker, data: TopicProduceData, acks: int, call: Call
+    broker: Broker, request: ProduceRequest, call: Call
 ) -> ProduceResponse | bytes | None:
     """The short way of the most common request; None, with nothing done, takes the long one."""
+    data = request.topic_data[0]
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     topics = broker.topics
     topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
@@ -93,33 +96,11 @@ def append_one(
     authorizer = broker.authorizer
     if authorizer is not None and not may_write(authorizer, call.session, topic.name):
         return None
-    found = topic, part.index, acks
+    found = topic, part.index, request.acks
     answer = append_to(broker, found, part.records, call.version, call.now)
     if answer is not None:
-        remember(call.session, call.version, call.frame, part.records, found)
+        remember(call, request, found)
     return answer
-
-
-def recognize_one(
-    broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
-) -> ProduceResponse | bytes | None:
-    """The same for a request that begins as an earlier one of its connection did."""
-    heads = session.repeated
-    recognized = None if heads is None else recognize(heads, version, frame)
-    if recognized is None:
-        return None
-    found, records = recognized
-    if broker.topics.by_id.get(found[0].id) is not found[0]:
-        return None
-    authorizer = broker.authorizer
-    if authorizer is not None and not may_write(authorizer, session, found[0].name):
-        return None
-    return append_to(broker, found, records, version, now)
-
-
-def may_write(authorizer: Authorizer, session: Peer, topic: str) -> bool:
-    """Quietly: who may not takes the long way, and is refused there."""
-    return authorizer.allows(session, WRITE, TOPIC, topic, quietly=True)
 
 
 def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) -> bool:
@@ -135,29 +116,6 @@ def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) 
         transactional_id is not None
         and may(broker, call, WRITE, TRANSACTIONAL_ID, transactional_id)
     )
-
-
-def append_to(
-    broker: Broker, found: Found, records: memoryview, version: int, now: Now
-) -> ProduceResponse | bytes | None:
-    topic, index, acks = found
-    leader = topic.leaders[index]
-    if (
-        not leader.commits_at_once
-        or len(records) <= LOW_ATTRIBUTES_AT
-        or records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
-    ):
-        return None
-    try:
-        base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
-    except KafkaError as fault:
-        # Not tried again the long way: the batch may carry its new offset already.
-        return ProduceResponse(
-            [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, fault)])]
-        )
-    if leader.waiting or leader.sessions:
-        broker.partition_changed(leader)
-    return acknowledgement(topic, index, version, base_offset, append_time, leader.log.start_offset)
 
 
 def append_all(
@@ -275,23 +233,8 @@ def require_kind(records: Records, version: int) -> int:
     return attributes & TRANSACTIONAL
 
 
-def refused_by(leader: PartitionLeader, fault: KafkaError) -> PartitionProduceResponse:
-    """What a partition says of a batch that it does not take."""
-    answer = refused(leader.index, fault)
-    if isinstance(fault, RecordsRefused):
-        answer.log_start_offset = leader.log.start_offset
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(number, message) for number, message in fault.records
-        ]
-    return answer
-
-
 def unknown_topic(by_id: bool) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def refused(index: int, fault: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, fault.code, -1, -1, -1, [], fault.message)
 
 
 def refuse_all(request: ProduceRequest, fault: KafkaError) -> ProduceResponse | None:
@@ -320,5 +263,5 @@ API = Api(
     handle=handle,
     versions=range(3, 14),
     advertised_from=0,
-    recognize=recognize_one,
+    throttle_encoded=throttled,
 )

@@ -1,0 +1,65 @@
+"""Recognized requests: what a connection sends again is answered without being decoded.
+
+Clients in a loop send requests whose bytes differ in little. The handler of such a request calls
+`remember` when it has answered one, and the meaning of its bytes is kept. `answer` looks at the
+next frame of the connection: it answers, or returns None with nothing done and it is decoded.
+Dispatch calls `answer` and knows no bytes; a session has one slot for all of it (`memory.py`).
+
+| request | may differ in | processor time, decoded -> recognized |
+|---|---|---|
+| Produce of one batch, v9-13 | correlation id, records | 7.6 -> 4.5 us |
+| OffsetCommit of one partition, v8-10 | correlation id, offset | 27.5 -> 16.9 us |
+
+Measured in process with one record of 100 bytes or one partition, without an authorizer: the median
+of five runs, of each the best round of 200 requests, on a busy machine (2026-11-16).
+
+Why an answer equals that of the general path:
+
+1. The same bytes mean the same. What is remembered is how our codec writes the request, whatever
+   its frame looked like (`memory.plain_bytes`), so it is known where the part lies that may differ.
+   A frame is recognized if it has these bytes around that part and no others: the decoder would
+   read it to the same values. Versions are kept apart; the client id is among the bytes.
+2. Everything that may have changed since is looked up again: the topic (deleted, made again,
+   grown), the rights, and what a partition or a group decides (leadership, epoch, in-sync replicas,
+   the rules of a topic, membership). Both paths end in the same function, `one_batch.append_to` or
+   `offset_rules.commit`.
+3. A request that would be refused is left to the general path, which says and counts it once. A
+   batch that its partition refuses is not: `append_to` refuses it for both paths.
+4. Dispatch measures quotas around both paths.
+
+`tests/unit/broker/test_recognized_equals_general.py` sends the same frames both ways, with changes
+in between, for each row of `RECOGNIZED`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.broker.recognized import offset_commit, produce
+from headrace.protocol.messages import offset_commit as offset_commit_messages
+from headrace.protocol.messages import produce as produce_messages
+from headrace.serving.api import Recognize
+
+
+@dataclass(slots=True, frozen=True)
+class Recognition:
+    """One row: which requests, and who answers them."""
+
+    messages: Any  # the generated module of headrace.protocol.messages
+    first_version: int  # the older layouts are not known
+    answer: Recognize
+
+
+RECOGNIZED = (
+    Recognition(produce_messages, produce.FIRST_VERSION, produce.answer),
+    Recognition(offset_commit_messages, offset_commit.FIRST_VERSION, offset_commit.answer),
+)
+
+
+def recognition_of(api_key: int, version: int) -> Recognize | None:
+    """For the table of routes."""
+    for row in RECOGNIZED:
+        if api_key == row.messages.API_KEY and version >= row.first_version:
+            return row.answer
+    return None

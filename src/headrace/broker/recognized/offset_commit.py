@@ -10,78 +10,89 @@ topic is still the same, the rights, and whether the member may commit (`offset_
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
+from headrace.broker.broker import Broker
+from headrace.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
+from headrace.coordination.group import offset_rules
+from headrace.coordination.group.offsets import NO_EXPIRY
+from headrace.environment import Now
 from headrace.metadata.image import TopicImage
-from headrace.protocol.messages.offset_commit import (
-    ENCODE_RESPONSE,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from headrace.serving.api import Peer
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages import offset_commit as messages
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.serving.api import Call, Parked, Peer
+from headrace.serving.rights import GROUP, TOPIC
 
 FIRST_VERSION = 8
-HEAD_AT = 8  # behind API, version and correlation id
 FROM_END = 16  # of the frame to the offset
-NO_NOTE = (b"\0\0\0\0", b"\1\0\0\0")  # null or empty, and the tags
-# Bounds what one connection can make us keep.
-MOST_HEADS = 256
+OFFSET_SIZE = 8
 LONGEST_HEAD = 512
+READ = Operation.READ
 
 _read_offset = Struct(">q").unpack_from
 
 
-class Known(NamedTuple):
-    """A request that was answered without a refusal."""
-
-    tail: bytes  # what came behind the offset
-    request: OffsetCommitRequest
-    topic: TopicImage
-    answer: bytes
-
-
-class Commits:
-    """What one connection has committed before, by all that stands in front of the offset."""
-
-    __slots__ = ("version", "known")
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.known: dict[bytes, Known] = {}
-
-
 def remember(
-    session: Peer,
-    version: int,
-    frame: memoryview,
-    request: OffsetCommitRequest,
-    topic: TopicImage,
-    response: OffsetCommitResponse,
+    call: Call, request: OffsetCommitRequest, topic: TopicImage, response: OffsetCommitResponse
 ) -> None:
-    """The frame is this request of one partition, which was answered so."""
-    at = len(frame) - FROM_END
-    if version < FIRST_VERSION or not HEAD_AT <= at <= HEAD_AT + LONGEST_HEAD:
+    """The request of one partition was answered so by the general path, without a refusal."""
+    version = call.version
+    if version < FIRST_VERSION or request.topics[0].partitions[0].committed_metadata:
         return
-    part = request.topics[0].partitions[0]
-    tail = frame[at + 8 :].tobytes()
-    if tail[4:] not in NO_NOTE or _read_offset(frame, at)[0] != part.committed_offset:
+    plain = plain_bytes(messages, version, call.frame, request)
+    if len(plain) > LONGEST_HEAD + FROM_END:
         return
-    commits = session.repeated_commits
-    if commits is None or commits.version != version or len(commits.known) >= MOST_HEADS:
-        commits = session.repeated_commits = Commits(version)
     pieces: list[Any] = []
-    ENCODE_RESPONSE[version](response, pieces.append)
-    head = frame[HEAD_AT:at].tobytes()
-    commits.known[head] = Known(tail, request, topic, b"".join(pieces))
+    messages.ENCODE_RESPONSE[version](response, pieces.append)
+    memory_of(call.session).commits.keep(
+        version,
+        plain[:-FROM_END],
+        (plain[OFFSET_SIZE - FROM_END :], request, topic, b"".join(pieces)),
+    )
 
 
-def recognize(session: Peer, version: int, frame: memoryview) -> tuple[Known, int] | None:
-    """What is meant, and the offset; None: decode the request."""
-    commits = session.repeated_commits
-    at = len(frame) - FROM_END
-    if commits is None or commits.version != version or at < HEAD_AT:
+def answer(
+    broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
+) -> bytes | Parked | None:
+    """The short way of a request that differs from an earlier one of its connection in the offset
+    alone; None, with nothing done, takes the long one."""
+    memory: Memory | None = session.remembered
+    end = len(frame) - FROM_END
+    if memory is None or memory.commits.version != version or end < HEAD_AT:
         return None
-    known = commits.known.get(frame[HEAD_AT:at].tobytes())
-    if known is None or frame[at + 8 :] != known.tail:
+    known = memory.commits.known.get(frame[HEAD_AT:end].tobytes())
+    if known is None or frame[end + OFFSET_SIZE :] != known[0]:
         return None
-    return known, _read_offset(frame, at)[0]
+    _, request, topic, response = known
+    if broker.image.topics.get(topic.name) is not topic or not may_commit(
+        broker, session, request.group_id, topic.name
+    ):
+        return None
+    part = request.topics[0].partitions[0]
+    offset, epoch, wall_ms = _read_offset(frame, end)[0], part.committed_leader_epoch, now.wall_ms
+    value = OffsetCommitValue(offset, epoch, "", wall_ms, NO_EXPIRY, topic.id)
+    commits = [(topic.name, part.partition_index, value)]
+    try:
+        answered: bytes | Parked = broker.groups.ask(
+            request.group_id, now, offset_rules.commit, request, commits, response, version, now
+        )
+    except KafkaError:
+        return None  # and is refused there
+    return answered
+
+
+def may_commit(broker: Broker, session: Peer, group_id: str, topic: str) -> bool:
+    """Quietly: who may not takes the long way, and is refused there."""
+    authorizer = broker.authorizer
+    return authorizer is None or (
+        authorizer.allows(session, READ, GROUP, group_id, quietly=True)
+        and authorizer.allows(session, READ, TOPIC, topic, quietly=True)
+    )
+
+
+def throttled(encoded: bytes, version: int, wait_ms: int) -> bytes:
+    """Answers of these versions begin with their throttle time."""
+    return wait_ms.to_bytes(4, "big") + encoded[4:]

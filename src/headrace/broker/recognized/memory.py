@@ -1,0 +1,66 @@
+"""What one connection is remembered by: the opaque slot `remembered` of its session.
+
+A head is the bytes of a request between its correlation id and the part that varies. For each API
+the heads of one version are kept; a client uses one. Bounded: see `MOST_HEADS` and what each API
+says of its longest head; where it is full it begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from headrace.broker.one_batch import Found
+from headrace.metadata.image import TopicImage
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.serving.api import Peer
+
+HEAD_AT = 8  # in a frame: behind API, version and correlation id
+CLIENT_ID_AT = 10
+# Bounds what one connection can make us keep.
+MOST_HEADS = 256
+
+# Of an OffsetCommit: what came behind the offset, the request, its topic, and the encoded answer.
+Committed = tuple[bytes, OffsetCommitRequest, TopicImage, bytes]
+Meaning = TypeVar("Meaning")
+
+
+class Heads(Generic[Meaning]):
+    """The heads of one API, and what they mean."""
+
+    __slots__ = ("version", "end", "known")
+
+    def __init__(self) -> None:
+        self.version = -1  # all heads are of this one
+        self.end = 0  # where the head of the last request ended, in its frame
+        self.known: dict[bytes, Meaning] = {}
+
+    def keep(self, version: int, head: bytes, meaning: Meaning) -> None:
+        known = self.known
+        if self.version != version or (len(known) >= MOST_HEADS and head not in known):
+            self.version = version
+            known.clear()
+        known[head] = meaning
+
+
+class Memory:
+    __slots__ = ("produce", "commits")
+
+    def __init__(self) -> None:
+        self.produce: Heads[Found] = Heads()
+        self.commits: Heads[Committed] = Heads()
+
+
+def memory_of(session: Peer) -> Memory:
+    memory: Memory | None = session.remembered
+    if memory is None:
+        memory = session.remembered = Memory()
+    return memory
+
+
+def plain_bytes(messages: Any, version: int, frame: memoryview, request: Any) -> bytes:
+    """How our codec writes the frame of this request, from `HEAD_AT` on: where its parts lie there
+    is certain. The frame itself may have tags, long varints or something behind its end."""
+    length = int.from_bytes(frame[HEAD_AT:CLIENT_ID_AT], "big", signed=True)
+    pieces: list[Any] = [frame[HEAD_AT : CLIENT_ID_AT + max(0, length)], b"\0"]
+    messages.ENCODE_REQUEST[version](request, pieces.append)
+    return b"".join(pieces)
