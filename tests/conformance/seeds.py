@@ -15,7 +15,6 @@ from typing import Any
 
 from headrace.coordination.group import records as group_records
 from headrace.coordination.records import Encoded, Record
-from headrace.coordination.shard import build_batch
 from headrace.coordination.transaction import transaction as transactions
 from headrace.coordination.transaction.states import State
 from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
@@ -27,6 +26,7 @@ from headrace.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from headrace.protocol.record_batch import build_pairs
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection
 
@@ -87,7 +87,7 @@ class Seeds:
         with closing(Connection(self.stage.node.port, client_id=ADMIN)) as connection:
             for (topic, index), pairs in self._records.items():
                 for at in range(0, len(pairs), TOGETHER):
-                    batch = build_batch(pairs[at : at + TOGETHER], 0, -1, now_ms(), 0, None)
+                    batch = build_pairs(pairs[at : at + TOGETHER], 0, -1, now_ms(), 0, None)
                     data = TopicProduceData(topic, bytes(16), [PartitionProduceData(index, batch)])
                     request = ProduceRequest(None, -1, 30_000, [data])
                     answer: Any = connection.ask(produce, BY_NAME, request)

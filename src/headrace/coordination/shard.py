@@ -30,7 +30,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, Protocol
 
 from crc32c import crc32c
@@ -41,7 +40,6 @@ from headrace.environment import Now
 from headrace.protocol import compression, control_records, record_batch
 from headrace.protocol.control_records import ControlKind
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.primitives import zigzag
 from headrace.protocol.record_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -348,7 +346,7 @@ class Shard:
         self, pairs: list[Encoded], producer: tuple[int, int] | None, wall_ms: int
     ) -> int:
         journal = self.journal
-        batch = build_batch(
+        batch = record_batch.build_pairs(
             pairs, journal.end_offset, journal.epoch, wall_ms, self.compression, producer
         )
         return journal.append(batch, wall_ms)
@@ -360,52 +358,3 @@ class Shard:
 
 def _decide_what_is_due(machine: Machine, now: Now) -> Decision:
     return machine.due(now)
-
-
-_HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC of what follows
-# attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
-_COVERED = Struct(">hiqqqhii")
-# The lengths that occur: a look-up takes a third of the call.
-_VARINTS = {number: zigzag(number) for number in range(512)}
-
-
-def build_batch(
-    pairs: list[Encoded],
-    base_offset: int,
-    leader_epoch: int,
-    wall_ms: int,
-    codec: int,
-    producer: tuple[int, int] | None,
-) -> bytes:
-    """Keys and values, all of one moment and without headers, as a batch.
-
-    What `record_batch.build` makes of such records, in a third of its time: commits of offsets are
-    the most frequent requests after produce and fetch. The sequence is 0, as in Apache's.
-    """
-    pieces: list[bytes] = []
-    varint = _VARINTS.get
-    for delta, (key, value) in enumerate(pairs):
-        length = len(key)
-        body = b"\0\0" + (varint(delta) or zigzag(delta)) + (varint(length) or zigzag(length)) + key
-        if value is None:
-            body += b"\x01\0"
-        else:
-            length = len(value)
-            body += (varint(length) or zigzag(length)) + value + b"\0"
-        length = len(body)
-        pieces += (varint(length) or zigzag(length), body)
-    payload = b"".join(pieces)
-    if codec:
-        payload = compression.compress(codec, payload)
-    attributes = codec if producer is None else codec | record_batch.TRANSACTIONAL
-    producer_id, producer_epoch = producer or (-1, -1)
-    count = len(pairs)
-    covered = (
-        _COVERED.pack(
-            attributes, count - 1, wall_ms, wall_ms, producer_id, producer_epoch, 0, count
-        )
-        + payload
-    )
-    length = len(covered) + record_batch.ATTRIBUTES_AT - record_batch.LENGTH_OVERHEAD
-    head = _HEAD.pack(base_offset, length, leader_epoch, record_batch.MAGIC, crc32c(covered))
-    return head + covered

@@ -18,6 +18,7 @@ from headrace.protocol.record_batch.bounds import (
 )
 from headrace.protocol.record_batch.builder import (
     build,
+    build_pairs,
     encode_record,
 )
 from headrace.protocol.record_batch.fast_walks import (
@@ -142,6 +143,7 @@ __all__ = [
     "Record",
     "RecordHeader",
     "build",
+    "build_pairs",
     "crc_is_right",
     "encode_record",
     "every_record_has_key",

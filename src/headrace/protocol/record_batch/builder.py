@@ -1,14 +1,19 @@
-"""Building a batch out of records."""
+"""Building a batch: out of records, out of keys and values, or of a header and what it heads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
+
+from crc32c import crc32c
 
 from headrace.protocol import compression as codecs
 from headrace.protocol.primitives import zigzag
 from headrace.protocol.record_batch.header import (
+    ATTRIBUTES_AT,
     CONTROL,
     HEADER,
+    LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     NO_LEADER_EPOCH,
@@ -18,9 +23,16 @@ from headrace.protocol.record_batch.header import (
     NO_TIMESTAMP,
     SMALLEST_LENGTH,
     TRANSACTIONAL,
+    Fields,
     seal,
 )
 from headrace.protocol.record_batch.records import Record
+
+_HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC of what follows
+# attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
+_COVERED = Struct(">hiqqqhii")
+# The lengths that occur: a look-up takes a third of the call.
+_VARINTS = {number: zigzag(number) for number in range(512)}
 
 
 def build(
@@ -60,8 +72,8 @@ def build(
     attributes |= LOG_APPEND_TIME * log_append_time
     attributes |= TRANSACTIONAL * is_transactional
     attributes |= CONTROL * is_control
-    batch = bytearray(
-        HEADER.pack(
+    return with_payload(
+        (
             base_offset,
             len(payload) + SMALLEST_LENGTH,
             leader_epoch,
@@ -75,11 +87,59 @@ def build(
             producer_epoch,
             base_sequence,
             len(records),
-        )
+        ),
+        payload,
     )
+
+
+def with_payload(fields: Fields, payload: bytes) -> bytes:
+    """The batch of a header, whose CRC is not looked at, and the records behind it."""
+    batch = bytearray(HEADER.pack(*fields))
     batch += payload
     seal(batch)
     return bytes(batch)
+
+
+def build_pairs(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    base_offset: int,
+    leader_epoch: int,
+    wall_ms: int,
+    codec: int,
+    producer: tuple[int, int] | None,
+) -> bytes:
+    """Keys and values, all of one moment and without headers, as a batch.
+
+    What `build` makes of such records, in a third of its time: commits of offsets are
+    the most frequent requests after produce and fetch. The sequence is 0, as in Apache's.
+    """
+    pieces: list[bytes] = []
+    varint = _VARINTS.get
+    for delta, (key, value) in enumerate(pairs):
+        length = len(key)
+        body = b"\0\0" + (varint(delta) or zigzag(delta)) + (varint(length) or zigzag(length)) + key
+        if value is None:
+            body += b"\x01\0"
+        else:
+            length = len(value)
+            body += (varint(length) or zigzag(length)) + value + b"\0"
+        length = len(body)
+        pieces += (varint(length) or zigzag(length), body)
+    payload = b"".join(pieces)
+    if codec:
+        payload = codecs.compress(codec, payload)
+    attributes = codec if producer is None else codec | TRANSACTIONAL
+    producer_id, producer_epoch = producer or (-1, -1)
+    count = len(pairs)
+    covered = (
+        _COVERED.pack(
+            attributes, count - 1, wall_ms, wall_ms, producer_id, producer_epoch, 0, count
+        )
+        + payload
+    )
+    length = len(covered) + ATTRIBUTES_AT - LENGTH_OVERHEAD
+    head = _HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc32c(covered))
+    return head + covered
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:

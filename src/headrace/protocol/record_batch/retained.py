@@ -14,18 +14,17 @@ from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_zigzag, zigzag
 from headrace.protocol.record_batch import runs as record_runs
+from headrace.protocol.record_batch.builder import with_payload
 from headrace.protocol.record_batch.header import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,
-    HEADER,
     LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
     SMALLEST_LENGTH,
     TRANSACTIONAL,
     Fields,
-    seal,
 )
 
 Runs = list[tuple[int, int]]  # stretches of records that stay, side by side
@@ -91,7 +90,7 @@ def rebuilt(
         attributes |= DELETE_HORIZON
     codec = attributes & COMPRESSION_MASK
     payload = compression.compress(codec, body) if codec else body
-    return _batch(
+    return with_payload(
         (base, len(payload) + SMALLEST_LENGTH, epoch, MAGIC, 0, attributes, last_delta, base_time)
         + (max_time, *producer, count),
         payload,
@@ -102,18 +101,11 @@ def emptied(fields: Fields) -> bytes:
     """Only the header: it tells where the log or a producer has got to. As Apache writes it."""
     base, _, epoch, _, _, attributes, last_delta, _, max_time, *producer, _ = fields
     attributes &= LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-    return _batch(
+    return with_payload(
         (base, SMALLEST_LENGTH, epoch, MAGIC, 0, attributes, last_delta, NO_TIMESTAMP, max_time)
         + (*producer, 0),
         b"",
     )
-
-
-def _batch(fields: Fields, payload: bytes) -> bytes:
-    batch = bytearray(HEADER.pack(*fields))
-    batch += payload
-    seal(batch)
-    return bytes(batch)
 
 
 def _largest_timestamp(data: bytes, runs: Runs, base_time: int, at_most: int) -> int:

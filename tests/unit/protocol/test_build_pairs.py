@@ -1,0 +1,29 @@
+"""The quick way from keys and values to a batch."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.protocol import record_batch
+
+
+@given(
+    pairs=st.lists(
+        st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1
+    ),
+    codec=st.integers(0, 4),
+    producer=st.none() | st.tuples(st.integers(0, 2**62), st.integers(0, 32_000)),
+)
+def test_the_quick_way_to_a_batch_gives_what_the_general_way_gives(pairs, codec, producer):
+    quick = record_batch.build_pairs(pairs, 7, 3, 1_700_000_000_000, codec, producer)
+    producer_id, producer_epoch = producer or (-1, -1)
+    general = record_batch.build(
+        [record_batch.Record(key, value, (), 1_700_000_000_000) for key, value in pairs],
+        base_offset=7,
+        leader_epoch=3,
+        compression=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=0,
+        is_transactional=producer is not None,
+    )
+    assert quick == general
