@@ -1,4 +1,4 @@
-"""Everything the core may ask of the world: clocks and a disk.
+"""Everything the core may ask of the world: clocks, a disk, and other nodes.
 
 The core takes these as arguments and never reaches for the real thing, so the same code runs on a
 real machine (`server/`) and on a simulated one. No behaviour lives here.
@@ -6,9 +6,9 @@ real machine (`server/`) and on a simulated one. No behaviour lives here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -108,3 +108,34 @@ class FileSlice:
 
     def __len__(self) -> int:
         return self.length
+
+
+class Address(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+
+class Peers(Protocol):
+    """Other nodes, by where they listen."""
+
+    def ask(
+        self,
+        to: Address,
+        lane: str,
+        messages: Any,
+        request: Any,
+        answered: Callable[[Any], None],
+        *,
+        timeout_ms: int,
+        newest: int | None = None,
+    ) -> None:
+        """Send a request of `headrace.protocol.messages` in the newest version that both sides
+        know, `newest` at most. It leaves after all that this turn has written is written.
+
+        `answered` is called once, in a later turn, with the answer or with None: no answer came,
+        and whether the request was carried out is not known. Requests of one lane arrive in their
+        order, each behind the answers to those before it; lanes do not wait for each other.
+        """
+        ...

@@ -85,6 +85,7 @@ class Loop:
         self.connections: dict[int, Connection] = {}
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
         self.on_close: Callable[[Connection], None] = lambda connection: None
+        self.send_to_peers: Callable[[], None] = lambda: None  # what this turn asks other nodes
         self.stopping = False
         self.lag_ms = 0  # the longest turn since the metrics were last read
         self.turns = 0
@@ -106,6 +107,14 @@ class Loop:
     def call_when_readable(self, sock: socket.socket, do: Callable[[], None]) -> None:
         self.callbacks[sock.fileno()] = do
         self.poller.watch(sock.fileno(), self.poller.READ)
+
+    def call_when_ready(self, sock: socket.socket, interest: int, do: Callable[[], None]) -> None:
+        """As above; for sockets that are also waited for because they took no more."""
+        if sock.fileno() in self.callbacks:
+            self.poller.change(sock.fileno(), interest)
+        else:
+            self.poller.watch(sock.fileno(), interest)
+        self.callbacks[sock.fileno()] = do
 
     def stop_calling(self, sock: socket.socket) -> None:
         if self.callbacks.pop(sock.fileno(), None) is not None:
@@ -167,6 +176,7 @@ class Loop:
                     self.close(session.connection, why)
             if self.end_turn():
                 break
+        self.send_to_peers()
         dirty, dispatch.dirty = dispatch.dirty, []
         # The last ones were woken by what the others sent: a record reaches who waits for it
         # before its producer's acknowledgement leaves, a send earlier.

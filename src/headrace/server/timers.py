@@ -1,4 +1,4 @@
-"""What is done again and again: each with its period, on the loop, in monotonic time."""
+"""What is done at its time, once or again and again, on the loop, in monotonic time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 log = logging.getLogger(__name__)
+
+ONCE = 0
 
 
 class Timers:
@@ -18,14 +20,19 @@ class Timers:
         self._added += 1
         heappush(self._due, (now_ms + period_ms, self._added, period_ms, do))
 
+    def once(self, at_ms: int, do: Callable[[], None]) -> None:
+        self._added += 1
+        heappush(self._due, (at_ms, self._added, ONCE, do))
+
     def run(self, now_ms: int) -> None:
         while self._due and self._due[0][0] <= now_ms:
             _, _, period_ms, do = heappop(self._due)
-            self.every(period_ms, do, now_ms)
+            if period_ms != ONCE:
+                self.every(period_ms, do, now_ms)
             try:
                 do()
             except Exception:  # noqa: BLE001 - what fails now may work the next time
-                log.exception("work that is done every %d ms failed", period_ms)
+                log.exception("work that is done at its time failed (each %d ms)", period_ms)
 
     def next_ms(self) -> int | None:
         return self._due[0][0] if self._due else None

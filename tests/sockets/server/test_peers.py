@@ -1,0 +1,279 @@
+"""A node asks others: over real sockets, on a clock that the test moves."""
+
+import socket
+import ssl
+import threading
+from contextlib import suppress
+
+import pytest
+
+from headrace.environment import Address, Now
+from headrace.protocol.messages import fetch, metadata, vote
+from headrace.server.loop import Loop
+from headrace.server.peer_streams import PlainStream, TlsStream
+from headrace.server.peers import LOOK_EVERY_MS, Peers
+from headrace.server.poller import best_poller
+from headrace.server.server import Server
+from headrace.server.settings import load_settings
+from headrace.serving.dispatch import Dispatch
+from headrace.serving.purgatory import Purgatory
+from tests.sockets.server.a_secured_server import Certificates
+
+MINUTE_MS = 60_000
+
+
+class HeldClock:
+    """Stands still unless the test moves it."""
+
+    def __init__(self):
+        self.ms = 1_000
+
+    def read(self, now):
+        now.monotonic_ms = now.wall_ms = self.ms
+
+
+class Asking:
+    """A loop with nothing but peers, turned by the test until an answer is there."""
+
+    def __init__(self, **how):
+        self.clock, now, purgatory = HeldClock(), Now(1_000, 1_000), Purgatory()
+        dispatch = Dispatch([], purgatory, now, max_frame=1 << 20)
+        self.written = []
+        self.loop = Loop(
+            best_poller(),
+            self.clock,
+            now,
+            dispatch,
+            purgatory,
+            lambda: not self.written.append("written"),
+            buffer_is_free=lambda: None,
+            most_held_bytes=1 << 20,
+        )
+        self.peers = Peers(self.loop, client_id="node-1", **how)
+        self.answers = []
+
+    def ask(self, to, request, lane="control", messages=metadata, timeout_ms=MINUTE_MS):
+        def answered(answer):
+            self.answers.append((lane, answer))
+
+        self.peers.ask(to, lane, messages, request, answered, timeout_ms=timeout_ms)
+
+    def wait_for_answers(self, count):
+        """Time passes only while nothing else happens; the suite's own limit ends a hang."""
+        while len(self.answers) < count:
+            turns = self.loop.turns
+            self.loop.turn(20)
+            self.clock.ms += 20 if self.loop.turns > turns else 0
+        return self.answers
+
+    def move_ms(self, ms):
+        self.clock.ms += ms
+        self.loop.turn(0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.peers.close()
+        self.loop.poller.close()
+
+
+class Node:
+    """A real server in a thread."""
+
+    def __init__(self, folder, listen="127.0.0.1:0", **settings):
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        loaded = load_settings(data=str(folder), listen=listen, overrides=names)
+        self.server = Server(loaded)
+        self.server.open(own_process=False)
+        self.address = Address("127.0.0.1", self.server.listeners[0].port)
+        self._thread = threading.Thread(target=self.server.serve)
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop()
+        self._thread.join()
+
+
+def all_topics():
+    return metadata.MetadataRequest(topics=None)
+
+
+def long_poll():
+    """Answered when there is something to read, which there is not: the partition is empty."""
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topic = fetch.FetchTopic(topic="orders", partitions=[partition])
+    return fetch.FetchRequest(max_wait_ms=MINUTE_MS, min_bytes=1, topics=[topic])
+
+
+@pytest.fixture
+def node(tmp_path):
+    with Node(tmp_path / "node") as running:
+        yield running
+
+
+def test_a_node_answers_what_it_is_asked(node):
+    with Asking() as asking:
+        for _ in range(3):
+            asking.ask(node.address, all_topics())
+        answers = asking.wait_for_answers(3)
+    assert [answer.brokers[0].port for _, answer in answers] == [node.address.port] * 3
+
+
+def test_nothing_leaves_before_the_turn_is_written(node):
+    """A follower's fetch says what it has: that must be in its files by then."""
+    moments = []
+
+    class Watched(PlainStream):
+        def put(self, pieces):
+            moments.append("asked")
+            super().put(pieces)
+
+        def send(self):
+            if self.has_unsent:
+                moments.append("sent")
+            super().send()
+
+    with Asking(open_stream=lambda sock, host: Watched(sock)) as asking:
+        asking.written = moments
+
+        def answered(answer):
+            asking.answers.append(answer)
+            if len(asking.answers) < 3:  # as a fetcher does: the next one in the same breath
+                ask()
+
+        def ask():
+            asking.peers.ask(
+                node.address, "fetch", metadata, all_topics(), answered, timeout_ms=MINUTE_MS
+            )
+
+        ask()
+        asking.wait_for_answers(3)
+    asked = [at for at, what in enumerate(moments) if what == "asked"]
+    assert len(asked) == 4  # the greeting and three questions
+    assert all(moments[at + 1 : at + 3] == ["written", "sent"] for at in asked)
+
+
+def test_lanes_do_not_wait_for_each_other(node):
+    with Asking() as asking:
+        asking.ask(node.address, metadata.MetadataRequest(topics=[topic("orders")]))
+        asking.wait_for_answers(1)
+        request = long_poll()
+        asking.peers.ask(
+            node.address,
+            "fetch",
+            fetch,
+            request,
+            lambda answer: asking.answers.append(("fetch", answer)),
+            timeout_ms=10 * MINUTE_MS,
+            newest=12,  # the last one that names topics
+        )
+        for _ in range(5):
+            asking.loop.turn(10)
+        asking.ask(node.address, all_topics())
+        assert asking.wait_for_answers(2)[1][0] == "control"
+
+
+def topic(name):
+    return metadata.MetadataRequestTopic(name=name)
+
+
+def test_a_node_that_is_away_is_silence_and_then_it_is_there(tmp_path):
+    free = socket.socket()
+    free.bind(("127.0.0.1", 0))
+    address = Address("127.0.0.1", free.getsockname()[1])
+    free.close()
+    with Asking() as asking:
+        asking.ask(address, all_topics())
+        assert asking.wait_for_answers(1) == [("control", None)]
+        with Node(tmp_path / "node", listen=f"127.0.0.1:{address.port}"):
+            while asking.answers[-1][1] is None:
+                asking.ask(address, all_topics())
+                asking.wait_for_answers(len(asking.answers) + 1)
+
+
+def test_a_node_that_ends_leaves_nobody_waiting(tmp_path):
+    with Asking() as asking:
+        with Node(tmp_path / "node") as node:
+            asking.ask(node.address, all_topics())
+            asking.wait_for_answers(1)
+        asking.ask(node.address, all_topics())
+        assert asking.wait_for_answers(2)[1] == ("control", None)
+
+
+def test_silence_ends_when_the_time_is_up(caplog):
+    with Asking() as asking, socket.create_server(("127.0.0.1", 0)) as silent:
+        address = Address("127.0.0.1", silent.getsockname()[1])
+        asking.ask(address, all_topics(), timeout_ms=5_000)
+        asking.ask(address, all_topics(), timeout_ms=50_000)
+        for _ in range(5):
+            asking.loop.turn(10)
+        assert asking.answers == []
+        asking.move_ms(5_000 + LOOK_EVERY_MS)
+        # The second one cannot be told from the first any more.
+        assert asking.answers == [("control", None), ("control", None)]
+    assert "has not answered in time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x04\0\0\0\x63", b"\x7f\xff\xff\xff"]
+)
+def test_who_answers_nonsense_is_left(said, caplog):
+    with Asking() as asking, socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk():
+            client, _ = server.accept()
+            with client:
+                client.recv(1_000)
+                client.sendall(said)
+                with suppress(ConnectionError):
+                    client.recv(1_000)  # until the other side has left
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        asking.ask(Address("127.0.0.1", server.getsockname()[1]), all_topics())
+        assert asking.wait_for_answers(1) == [("control", None)]
+        thread.join()
+    assert "is gone" in caplog.text
+
+
+def test_what_a_node_does_not_know_is_silence(node, caplog):
+    with Asking() as asking:
+        asking.ask(node.address, vote.VoteRequest(), messages=vote)
+        assert asking.wait_for_answers(1) == [("control", None)]
+        asking.ask(node.address, all_topics())
+        assert asking.wait_for_answers(2)[1][1] is not None
+    assert "does not know Vote" in caplog.text
+
+
+def test_a_node_is_asked_by_tls(tmp_path):
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {"ssl_keystore_location": str(certificates.server), "ssl_keystore_type": "PEM"}
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+
+    def by_tls(sock, host):
+        return TlsStream(sock, context, host)
+
+    settings["listeners"] = "SSL://127.0.0.1:0"
+    with Node(tmp_path / "node", listen=None, **settings) as node, Asking(open_stream=by_tls) as us:
+        us.ask(node.address, all_topics())
+        assert us.wait_for_answers(1)[0][1] is not None
+
+
+def test_a_node_whose_certificate_nobody_trusts_is_not_asked(tmp_path, caplog):
+    certificates = Certificates(tmp_path / "certificates")
+    stranger = Certificates(tmp_path / "elsewhere")
+    settings = {"ssl_keystore_location": str(certificates.server), "ssl_keystore_type": "PEM"}
+    settings["listeners"] = "SSL://127.0.0.1:0"
+    context = ssl.create_default_context(cafile=str(stranger.ca))
+
+    def by_tls(sock, host):
+        return TlsStream(sock, context, host)
+
+    with Node(tmp_path / "node", listen=None, **settings) as node, Asking(open_stream=by_tls) as us:
+        us.ask(node.address, all_topics())
+        assert us.wait_for_answers(1) == [("control", None)]
+    assert "certificate verify failed" in caplog.text
