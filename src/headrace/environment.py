@@ -111,10 +111,11 @@ class FileSlice:
 
 
 class Address(NamedTuple):
-    """Where a node listens."""
+    """Where a node listens, and the name of that listener, which says how it is spoken to."""
 
     host: str
     port: int
+    listener: str = "PLAINTEXT"
 
 
 class Peers(Protocol):

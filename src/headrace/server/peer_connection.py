@@ -19,8 +19,10 @@ from typing import Any
 from headrace.environment import Address
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.logins import Distrusted, Senseless
 from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from headrace.server.loop import Loop
+from headrace.server.peer_security import PeerSecurity
 from headrace.server.peer_streams import Stream
 
 log = logging.getLogger(__name__)
@@ -34,8 +36,6 @@ FIRST_API_VERSIONS_VERSION = 0
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
 
-# What a login says next, None at its end; it is sent what the other side has said.
-Exchange = Generator[bytes | None, bytes, None]
 Greeting = Generator[tuple[Any, int, Any], Any, None]
 
 _length = Struct(">i")
@@ -73,8 +73,7 @@ class PeerConnection:
         "waiting",
         "_loop",
         "_client_id",
-        "_open_stream",
-        "_login",
+        "_security",
         "_wants_to_send",
         "_on_closed",
         "_socket",
@@ -96,20 +95,17 @@ class PeerConnection:
         to: Address,
         *,
         client_id: str,
-        open_stream: Callable[[socket.socket, str], Stream],
-        login: Callable[[], tuple[str, Exchange]] | None,
+        security: PeerSecurity,
         wants_to_send: Callable[[PeerConnection], None],
         on_closed: Callable[[PeerConnection, str], None],
     ) -> None:
-        """`login` gives the mechanism and what is said; None: this listener asks for none."""
         self.to = to
         self.is_open = False  # greeted; what is asked leaves with this turn
         self.is_closed = False
         self.waiting: list[Question] = []  # until it is open
         self._loop = loop
         self._client_id = client_id
-        self._open_stream = open_stream
-        self._login = login
+        self._security = security
         self._wants_to_send = wants_to_send
         self._on_closed = on_closed
         self._socket: socket.socket | None = None
@@ -137,7 +133,7 @@ class PeerConnection:
             return
         version = self._version_of(question)
         if version is None:
-            log.warning("%s:%d does not know %s", *self.to, question.messages.NAME)
+            log.warning("%s:%d does not know %s", *self.to[:2], question.messages.NAME)
             now_ms = self._loop.now.monotonic_ms
             self._loop.timers.once(now_ms, lambda: question.answered(None))
             return
@@ -200,13 +196,15 @@ class PeerConnection:
             self.close(str(failure))
         except MalformedMessage as failure:
             self.close(f"it answers what makes no sense: {failure}")
+        except (Senseless, Distrusted) as failure:
+            self.close(str(failure))
 
     def _connected(self) -> None:
         assert self._socket is not None
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             raise OSError(error, os.strerror(error))
-        self._stream = self._open_stream(self._socket, self.to.host)
+        self._stream = self._security.stream(self._socket, self.to.host)
         self._watch(self._loop.poller.READ)
 
     def _go_on(self) -> None:
@@ -222,9 +220,10 @@ class PeerConnection:
         self._versions = {
             api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys
         }
-        if self._login is None:
+        login = self._security.login()
+        if login is None:
             return
-        mechanism, exchange = self._login()
+        mechanism, conversation = login
         offer = yield (
             sasl_handshake,
             HANDSHAKE_VERSION,
@@ -232,13 +231,13 @@ class PeerConnection:
         )
         if offer.error_code != ErrorCode.NONE:
             raise Unusable(f"it does not take {mechanism}, but {', '.join(offer.mechanisms)}")
-        ours = next(exchange)
+        ours = next(conversation)
         while ours is not None:
             request = sasl_authenticate.SaslAuthenticateRequest(ours)
             answer = yield sasl_authenticate, AUTHENTICATE_VERSION, request
             if answer.error_code != ErrorCode.NONE:
                 raise Unusable(f"it refuses the login: {answer.error_message}")
-            ours = exchange.send(bytes(answer.auth_bytes))
+            ours = conversation.send(bytes(answer.auth_bytes))
 
     def _say(self, line: tuple[Any, int, Any]) -> None:
         messages, version, request = line

@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from headrace.environment import Address
 from headrace.server.loop import Loop
-from headrace.server.peer_connection import Exchange, PeerConnection, Question
-from headrace.server.peer_streams import PlainStream, Stream
+from headrace.server.peer_connection import PeerConnection, Question
+from headrace.server.peer_security import PLAIN, PeerSecurity
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +40,12 @@ class Peers:
         loop: Loop,
         *,
         client_id: str,
-        open_stream: Callable[[socket.socket, str], Stream] = lambda sock, host: PlainStream(sock),
-        login: Callable[[], tuple[str, Exchange]] | None = None,
+        security: Mapping[str, PeerSecurity] | None = None,
     ) -> None:
+        """`security` by the name of the other side's listener; those not named are plain."""
         self._loop = loop
         self._client_id = client_id
-        self._open_stream = open_stream
-        self._login = login
+        self._security = security or {}
         self._connections: dict[tuple[Address, str], PeerConnection] = {}
         self._rests: dict[tuple[Address, str], tuple[int, int]] = {}  # until when; how long it was
         self._unsent: dict[PeerConnection, None] = {}
@@ -94,8 +93,7 @@ class Peers:
             self._loop,
             to,
             client_id=f"{self._client_id}-{lane}",
-            open_stream=self._open_stream,
-            login=self._login,
+            security=self._security.get(to.listener, PLAIN),
             wants_to_send=self._wants_to_send,
             on_closed=closed,
         )
@@ -131,7 +129,7 @@ class Peers:
         self._rests[key] = now_ms + rest_ms, rest_ms
         if now_ms - self._said_ms.get(key[0], -SAID_EVERY_MS) >= SAID_EVERY_MS:
             self._said_ms[key[0]] = now_ms
-            log.warning("the connection to %s:%d (%s) is gone: %s", *key[0], key[1], why)
+            log.warning("the connection to %s:%d (%s) is gone: %s", *key[0][:2], key[1], why)
 
     def _wants_to_send(self, connection: PeerConnection) -> None:
         self._unsent[connection] = None

@@ -29,8 +29,9 @@ from headrace.node import Node
 from headrace.server.addresses import Listener
 from headrace.server.connection import Connection
 from headrace.server.metrics import Family
+from headrace.server.peer_security import PLAIN, PeerSecurity, Secured, login_of
 from headrace.server.tls import Handshakes, TlsConnection
-from headrace.server.tls_context import BadTls, Tls, nobody, tls_files
+from headrace.server.tls_context import BadTls, Tls, context_for_calls, nobody, tls_files
 from headrace.serving.auditing import logins_to
 from headrace.serving.authentication import jaas, plain, scram
 from headrace.serving.authentication.exchange import Exchange
@@ -170,6 +171,30 @@ class Security:
         mechanisms = Mechanisms(begin={scram.MECHANISMS[kind]: begin}, logins=self.logins)
         self._own[listener.name] = Entrance(listener, None, mechanisms, self.handshakes)
         self.entrances = {**self.entrances, **self._own}
+
+    def calls_to(self, name: str, mechanism: str) -> PeerSecurity:
+        """How this node speaks to the listeners of that name on other nodes. All nodes of a cluster
+        are set up alike, so the settings are those of this node's own listener."""
+        listener = next((each for each in self._listeners if each.name == name), None)
+        if listener is None:
+            return PLAIN
+        settings = ListenerSettings(self._given, listener)
+        try:
+            context = begin = None
+            if listener.protocol in ("SSL", "SASL_SSL"):
+                names = settings.value("ssl.endpoint.identification.algorithm")
+                files = tls_files(settings.values)
+                context = context_for_calls(files, checks_names=bool(names))
+            if listener.protocol.startswith("SASL_"):
+                if mechanism not in LOGIN_MODULES:
+                    raise BadValue(
+                        f"Nodes cannot log in to each other by {mechanism}: name another one in "
+                        "sasl.mechanism.inter.broker.protocol."
+                    )
+                begin = login_of(mechanism, _jaas_options(mechanism, settings))
+        except (BadTls, BadValue) as fault:
+            raise BadValue(f"The listener {name}: {fault}") from None
+        return Secured(context, begin)
 
     def require_usable(self, given: Mapping[str, str]) -> None:
         """Raises BadValue if a listener could not be opened by these settings, or had other names.

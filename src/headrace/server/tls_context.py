@@ -147,6 +147,21 @@ def context_of(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+def context_for_calls(files: TlsFiles, *, checks_names: bool) -> ssl.SSLContext:
+    """For calls to other nodes: shows the listener's own certificate, believes whom it believes."""
+    if not files.truststore and not files.trusted:
+        raise BadTls(
+            "TLS between nodes needs the certificates that are trusted: name "
+            "ssl.truststore.location or ssl.truststore.certificates."
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = checks_names
+    _choose_versions_and_suites(context, files)
+    _load_own_certificate(context, files)
+    _load_trusted(context, files)
+    return context
+
+
 def _choose_versions_and_suites(context: ssl.SSLContext, files: TlsFiles) -> None:
     versions = files.versions
     of_1_3 = SUITES_OF_TLS_1_3 & set(files.suites)

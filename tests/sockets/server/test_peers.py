@@ -8,16 +8,18 @@ from contextlib import suppress
 import pytest
 
 from headrace.environment import Address, Now
+from headrace.metadata.config_definitions.definition import BadValue
 from headrace.protocol.messages import fetch, metadata, vote
 from headrace.server.loop import Loop
-from headrace.server.peer_streams import PlainStream, TlsStream
+from headrace.server.peer_security import Plain, Secured
+from headrace.server.peer_streams import PlainStream
 from headrace.server.peers import LOOK_EVERY_MS, Peers
 from headrace.server.poller import best_poller
 from headrace.server.server import Server
 from headrace.server.settings import load_settings
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
-from tests.sockets.server.a_secured_server import Certificates
+from tests.sockets.server.a_secured_server import Certificates, SecuredServer
 
 MINUTE_MS = 60_000
 
@@ -81,9 +83,8 @@ class Asking:
 class Node:
     """A real server in a thread."""
 
-    def __init__(self, folder, listen="127.0.0.1:0", **settings):
-        names = {name.replace("_", "."): value for name, value in settings.items()}
-        loaded = load_settings(data=str(folder), listen=listen, overrides=names)
+    def __init__(self, folder, listen="127.0.0.1:0"):
+        loaded = load_settings(data=str(folder), listen=listen)
         self.server = Server(loaded)
         self.server.open(own_process=False)
         self.address = Address("127.0.0.1", self.server.listeners[0].port)
@@ -137,7 +138,11 @@ def test_nothing_leaves_before_the_turn_is_written(node):
                 moments.append("sent")
             super().send()
 
-    with Asking(open_stream=lambda sock, host: Watched(sock)) as asking:
+    class AllWatched(Plain):
+        def stream(self, sock, host):
+            return Watched(sock)
+
+    with Asking(security={"PLAINTEXT": AllWatched()}) as asking:
         asking.written = moments
 
         def answered(answer):
@@ -249,31 +254,53 @@ def test_what_a_node_does_not_know_is_silence(node, caplog):
     assert "does not know Vote" in caplog.text
 
 
-def test_a_node_is_asked_by_tls(tmp_path):
-    certificates = Certificates(tmp_path / "certificates")
-    settings = {"ssl_keystore_location": str(certificates.server), "ssl_keystore_type": "PEM"}
-    context = ssl.create_default_context(cafile=str(certificates.ca))
-
-    def by_tls(sock, host):
-        return TlsStream(sock, context, host)
-
-    settings["listeners"] = "SSL://127.0.0.1:0"
-    with Node(tmp_path / "node", listen=None, **settings) as node, Asking(open_stream=by_tls) as us:
-        us.ask(node.address, all_topics())
-        assert us.wait_for_answers(1)[0][1] is not None
+USERS = (
+    "org.apache.kafka.common.security.{}LoginModule required "
+    'username="node" password="between us"{};'
+)
+LOGINS = {
+    "plain.sasl.jaas.config": USERS.format("plain.Plain", ' user_node="between us"'),
+    "scram-sha-256.sasl.jaas.config": USERS.format("scram.Scram", ""),
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+}
 
 
-def test_a_node_whose_certificate_nobody_trusts_is_not_asked(tmp_path, caplog):
-    certificates = Certificates(tmp_path / "certificates")
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secured")
+    certificates = Certificates(folder / "certificates")
+    settings = certificates.settings(ssl_client_auth="required") | LOGINS
+    listeners = ("SSL", "SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT")
+    with SecuredServer(folder / "node", *listeners, **settings) as server:
+        yield server
+
+
+@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT"])
+def test_a_node_is_asked_as_its_listener_wants(secured, listener):
+    security = {listener: secured.server.security.calls_to(listener, "PLAIN")}
+    with Asking(security=security) as asking:
+        asking.ask(Address("localhost", secured.port(listener), listener), all_topics())
+        assert asking.wait_for_answers(1)[0][1] is not None
+
+
+def test_a_node_whose_login_is_refused_hears_nothing(secured, caplog):
+    """No user of that name is in the metadata."""
+    security = {"SASL_SSL": secured.server.security.calls_to("SASL_SSL", "SCRAM-SHA-256")}
+    with Asking(security=security) as asking:
+        asking.ask(Address("localhost", secured.port("SASL_SSL"), "SASL_SSL"), all_topics())
+        assert asking.wait_for_answers(1) == [("control", None)]
+    assert "it refuses the login" in caplog.text
+
+
+def test_a_node_whose_certificate_nobody_trusts_is_not_asked(secured, tmp_path, caplog):
     stranger = Certificates(tmp_path / "elsewhere")
-    settings = {"ssl_keystore_location": str(certificates.server), "ssl_keystore_type": "PEM"}
-    settings["listeners"] = "SSL://127.0.0.1:0"
-    context = ssl.create_default_context(cafile=str(stranger.ca))
-
-    def by_tls(sock, host):
-        return TlsStream(sock, context, host)
-
-    with Node(tmp_path / "node", listen=None, **settings) as node, Asking(open_stream=by_tls) as us:
-        us.ask(node.address, all_topics())
-        assert us.wait_for_answers(1) == [("control", None)]
+    security = {"SSL": Secured(ssl.create_default_context(cafile=str(stranger.ca)), None)}
+    with Asking(security=security) as asking:
+        asking.ask(Address("localhost", secured.port("SSL"), "SSL"), all_topics())
+        assert asking.wait_for_answers(1) == [("control", None)]
     assert "certificate verify failed" in caplog.text
+
+
+def test_a_mechanism_that_nodes_cannot_use_is_said(secured):
+    with pytest.raises(BadValue, match="cannot log in to each other by GSSAPI"):
+        secured.server.security.calls_to("SASL_SSL", "GSSAPI")

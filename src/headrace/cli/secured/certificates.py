@@ -92,8 +92,10 @@ class Authority:
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
         )
         names = [_alternative(host) for host in hosts]
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), False)
+        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if names:  # a node, which also calls other nodes
+            purposes.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
         certificate = builder.sign(self._key, hashes.SHA256())

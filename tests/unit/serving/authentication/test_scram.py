@@ -8,8 +8,8 @@ import hmac
 
 import pytest
 
-from headrace.client.sasl import scram as client
 from headrace.environment import Now
+from headrace.protocol.logins import scram as client
 from headrace.serving.authentication.exchange import LoginFailed
 from headrace.serving.authentication.scram import (
     SHA_256,
