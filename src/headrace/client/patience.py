@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 LINGER_S = 1.0
+# A signal that comes while a thread is about to wait is noticed when the wait ends, not before.
+SIGNALS_S = 0.25
 
 
 class Patience:
@@ -32,7 +35,7 @@ class Patience:
     def run(self, call: Callable[[], T], timeout_s: float) -> T:
         """What the call gives or raises; TimeoutError if it has not ended in time."""
         if self._under_way is not None:
-            self._under_way.exception(timeout_s)  # an older one: its outcome is nobody's any more
+            _wait(self._under_way, timeout_s)  # an older one: its outcome is nobody's any more
         ended: Future[T] = Future()
         with self._change:
             self._next, self._under_way = (call, ended), ended
@@ -41,7 +44,7 @@ class Patience:
             else:
                 self._thread_lives = True
                 threading.Thread(target=self._run, name="headrace-commits", daemon=True).start()
-        return ended.result(timeout_s)
+        return _result(ended, timeout_s)
 
     def _run(self) -> None:
         while (given := self._given()) is not None:
@@ -59,3 +62,18 @@ class Patience:
             given, self._next = self._next, None
             self._thread_lives = given is not None
             return given
+
+
+def _result(ended: Future[T], timeout_s: float) -> T:
+    _wait(ended, timeout_s)
+    return ended.result(0)
+
+
+def _wait(ended: Future[Any], timeout_s: float) -> None:
+    """Raises TimeoutError if it has not ended in time."""
+    deadline_s = monotonic() + timeout_s
+    while not ended.done():
+        left_s = deadline_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        wait([ended], min(left_s, SIGNALS_S))
