@@ -1,0 +1,159 @@
+"""Requests of clients that a broker hands on to the controller, in an Envelope (API 58).
+
+The envelope holds the request as it would have come on a connection, who sent it and from where.
+`enclose` makes one, `Envelopes` answers one: the request inside is decoded, authorized as its own
+client and answered as ever, and its reply goes back in the envelope's. Only another node may send
+envelopes (CLUSTER_ACTION), since they say who somebody is.
+
+As Apache Kafka: what cannot be read is INVALID_REQUEST, a principal that cannot be read
+PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from ipaddress import ip_address
+from struct import Struct
+from typing import Any
+
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.protocol.framing import REQUEST_HEAD, decode_response, request_header_is_flexible
+from headrace.protocol.messages import default_principal_data as principals
+from headrace.protocol.messages import envelope as messages
+from headrace.protocol.messages.default_principal_data import DefaultPrincipalData
+from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from headrace.protocol.primitives import BROKEN
+from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.authorization import Authorizer
+from headrace.serving.long_answers import answering_of
+from headrace.serving.principal import Principal
+from headrace.serving.rights import require_on_cluster
+from headrace.serving.route import Route, body_of, error_response
+from headrace.serving.session import Session
+
+VERSION_OF_PRINCIPALS = 0
+
+_CODES = {int(code): code for code in ErrorCode}
+_version = Struct(">h")
+
+
+def enclose(api_messages: Any, request: Any, call: Call) -> EnvelopeRequest:
+    """A request that has come to this broker, for the controller."""
+    version, session = call.version, call.session
+    name = call.client_id().encode()
+    frame: list[Any] = [
+        REQUEST_HEAD.pack(api_messages.API_KEY, version, call.correlation_id, len(name)) + name
+    ]
+    if request_header_is_flexible(api_messages, version):
+        frame.append(b"\0")
+    api_messages.ENCODE_REQUEST[version](request, frame.append)
+    return EnvelopeRequest(
+        b"".join(frame), _principal(session.principal), ip_address(session.client_host).packed
+    )
+
+
+def disclose(api_messages: Any, version: int, answer: EnvelopeResponse) -> Any:
+    """The controller's answer to a request that was enclosed; raises KafkaError if it has none."""
+    if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+        code = _CODES.get(answer.error_code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if code in (ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            # That this broker may not hand anything on is nothing that its client could mend.
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        raise KafkaError(code)
+    try:
+        _, response = decode_response(api_messages, version, memoryview(answer.response_data))
+    except (MalformedMessage, *BROKEN) as fault:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a senseless answer") from fault
+    return response
+
+
+def _principal(principal: Principal) -> bytes:
+    pieces: list[Any] = [_version.pack(VERSION_OF_PRINCIPALS)]
+    data = DefaultPrincipalData(principal.type, principal.name)
+    principals.ENCODE[VERSION_OF_PRINCIPALS](data, pieces.append)
+    return b"".join(pieces)
+
+
+def _read_principal(data: bytes | None) -> Principal:
+    try:
+        if data is None or _version.unpack_from(data)[0] != VERSION_OF_PRINCIPALS:
+            raise MalformedMessage("a principal of another version")
+        found, _ = principals.DECODE[VERSION_OF_PRINCIPALS](memoryview(data), _version.size)
+    except (MalformedMessage, *BROKEN) as fault:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE) from fault
+    return Principal(found.type, found.name)
+
+
+def _read_host(data: bytes) -> str:
+    try:
+        return str(ip_address(data))
+    except ValueError as fault:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no address of a client") from fault
+
+
+class Envelopes:
+    """Answers what is enclosed by the routes of this node."""
+
+    __slots__ = ("authorizer", "_routes")
+
+    def __init__(self, routes: Iterable[Route], authorizer: Authorizer | None) -> None:
+        """`routes` are those that may be forwarded."""
+        self.authorizer = authorizer
+        self._routes = {route.api_key << 16 | route.version: route for route in routes}
+
+    def answer(self, request: EnvelopeRequest, call: Call) -> Generator[None, None, Any]:
+        require_on_cluster(self, call, Operation.CLUSTER_ACTION)
+        session = Session(_read_host(request.client_host_address), call.session.listener)
+        session.principal = _read_principal(request.request_principal)
+        frame = memoryview(request.request_data)
+        try:
+            api_key, version, number, name_length = REQUEST_HEAD.unpack_from(frame)
+        except BROKEN as fault:
+            raise KafkaError(ErrorCode.INVALID_REQUEST) from fault
+        route = self._routes.get(api_key << 16 | version)
+        if route is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {api_key} is not handed on")
+        inner = Call(call.now, version, frame, session, number)
+        try:
+            answering = answering_of(route, inner, body_of(route, frame, name_length))
+            answer = yield from _answered(route, answering)
+        except Refused as fault:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(fault)) from fault
+        if isinstance(answer, Parked):
+            return _when_answered(route, number, answer)
+        return _seal(route, number, answer)
+
+
+def _answered(route: Route, answering: Generator[None, None, Any]) -> Generator[None, None, Any]:
+    try:
+        return (yield from answering)
+    except KafkaError as refusal:
+        return error_response(route, refusal)
+
+
+def _when_answered(route: Route, number: int, parked: Parked) -> Parked:
+    attempt = parked.attempt
+
+    def sealed(expired: bool) -> EnvelopeResponse | None:
+        try:
+            answer = attempt(expired)
+        except KafkaError as refusal:
+            answer = error_response(route, refusal)
+        return None if answer is None else _seal(route, number, answer)
+
+    parked.attempt = sealed
+    return parked
+
+
+def _seal(route: Route, number: int, answer: Any) -> EnvelopeResponse:
+    frame = route.frame_of_body if type(answer) is bytes else route.frame
+    reply = b"".join(bytes(piece) for piece in frame(number, answer))  # type: ignore[arg-type]
+    return EnvelopeResponse(reply[4:])  # without its length
+
+
+def handle(envelopes: Envelopes, request: EnvelopeRequest, call: Call) -> Any:
+    return envelopes.answer(request, call)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")
