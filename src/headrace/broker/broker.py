@@ -85,6 +85,7 @@ class Broker:
         "producer_ids",
         "served",
         "served_by_controllers",
+        "at_hand",
         "described",
         "encoded_metadata",
         "bytes_out",
@@ -137,8 +138,9 @@ class Broker:
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
         self.served_by_controllers: list[tuple[int, int, int]] = []
-        # Of this image, by name and operations, as asked for.
-        self.described: dict[tuple[str, int], MetadataResponseTopic] = {}
+        # Of this image, by name, operations and listener, as asked for.
+        self.described: dict[tuple[str, int, str, bool], MetadataResponseTopic] = {}
+        self.at_hand: dict[str, Any] = {}  # of this image, by listener: see brokers_at_hand.py
         # Of this image, all topics, by version and listener.
         self.encoded_metadata: dict[tuple[int, str], bytes] = {}
         self.bytes_out = 0
@@ -224,6 +226,7 @@ class Broker:
         """The controller has committed changes. What they mean for files is done in slices, in the
         order of the changes: a name may be deleted and made again meanwhile."""
         before, self.image = self.image, image
+        self.at_hand.clear()
         self.described.clear()
         self.encoded_metadata.clear()
         if self.authorizer is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_cluster
 from headrace.broker.broker import Broker
+from headrace.broker.brokers_at_hand import registered_endpoint
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
 from headrace.protocol.messages.describe_cluster import (
@@ -35,11 +36,11 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
         response.endpoint_type = CONTROLLERS
         response.brokers = [DescribeClusterBroker(broker.node_id, *at_controller)]
         return response
-    endpoint = broker.endpoints[call.session.listener]
     response.brokers = [
         DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
         for node_id, found in broker.image.brokers.items()
-        if request.include_fenced_brokers or not found.fenced
+        if (endpoint := registered_endpoint(broker, node_id, call.session.listener)) is not None
+        and (request.include_fenced_brokers or not found.fenced)
     ]
     return response
 

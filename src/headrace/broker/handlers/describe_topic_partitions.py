@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_topic
 from headrace.broker.broker import Broker
+from headrace.broker.brokers_at_hand import BrokersAtHand, brokers_at_hand
 from headrace.broker.topic_auto_creation import is_legal
 from headrace.metadata.image import PartitionImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
@@ -63,7 +64,7 @@ def describe_page(
     response = DescribeTopicPartitionsResponse()
     for number, name in enumerate(names):
         start = first_partition if name == first_topic else 0
-        topic = describe(broker, name, start, left)
+        topic = describe(broker, call, name, start, left)
         topic.topic_authorized_operations = on_topic(broker, call, name)
         response.topics.append(topic)
         left -= len(topic.partitions)
@@ -85,37 +86,40 @@ def refuse(code: ErrorCode, names: list[str]) -> DescribeTopicPartitionsResponse
 
 
 def describe(
-    broker: Broker, name: str, start: int, limit: int
+    broker: Broker, call: Call, name: str, start: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
     found = broker.image.topics.get(name)
     if found is None:
         legal = is_legal(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
         return DescribeTopicPartitionsResponseTopic(code, name, ZERO_ID)
+    at_hand = brokers_at_hand(broker, call.session.listener)
     return DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE,
         name,
         found.id,
         name in INTERNAL_TOPICS,
         [
-            describe_partition(index, found.partitions[index])
+            describe_partition(at_hand, index, found.partitions[index])
             for index in range(start, min(start + limit, len(found.partitions)))
         ],
     )
 
 
 def describe_partition(
-    index: int, partition: PartitionImage
+    at_hand: BrokersAtHand, index: int, partition: PartitionImage
 ) -> DescribeTopicPartitionsResponsePartition:
+    code, leader = at_hand.leader_of(partition, tells_listeners_apart=True)
     return DescribeTopicPartitionsResponsePartition(
-        ErrorCode.NONE,
+        code,
         index,
-        partition.leader,
+        leader,
         partition.leader_epoch,
         list(partition.replicas),
         list(partition.isr),
-        [],
-        [],
+        list(partition.eligible_leader_replicas),
+        list(partition.last_known_elr),
+        at_hand.offline(partition),
     )
 
 

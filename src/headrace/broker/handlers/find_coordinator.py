@@ -8,6 +8,7 @@ group or transactional id. Not done: the coordinator of share groups' state (typ
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
+from headrace.broker.brokers_at_hand import endpoint_of
 from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
 from headrace.broker.groups import GROUP_KEY
 from headrace.broker.transactions import TRANSACTION_KEY
@@ -104,11 +105,11 @@ def find(
     if topic is None:
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     leader = topic.partitions[partition_for_group(key, len(topic.partitions))].leader
-    if leader != broker.node_id or not coordinator.shards:
+    endpoint = endpoint_of(broker, leader, listener)
+    if endpoint is None or (leader == broker.node_id and not coordinator.shards):
         # No shards: the topic is decided, and its files are still being made. Who was sent here
         # now would be told NOT_COORDINATOR, which not every client tries again.
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
-    endpoint = broker.endpoints[listener]
     return Coordinator(key, leader, endpoint.host, endpoint.port, ErrorCode.NONE, "")
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from headrace.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
 from headrace.broker.broker import Broker
+from headrace.broker.brokers_at_hand import BrokersAtHand, brokers_at_hand
 from headrace.broker.topic_auto_creation import is_legal, missing_topics
-from headrace.metadata.image import TopicImage
+from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -38,6 +39,8 @@ from headrace.serving.rights import TOPIC, may, may_on_cluster
 NONE = ErrorCode.NONE
 # An answer that is encoded once for everybody begins with it.
 FIRST_WITH_THROTTLE_TIME = 3
+# Before, a leader without the listener of the one who asks was said to be missing.
+FIRST_THAT_TELLS_LISTENERS_APART = 6
 # These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
 ONLY_NAMES_DESPITE_IDS = (10, 11)
 
@@ -60,7 +63,13 @@ def handle(
     def answer() -> MetadataResponse:
         if wanted is None or (not wanted and version == 0):
             topics = [
-                describe(broker, topic, on_topic(broker, call, topic.name) if operations else None)
+                describe(
+                    broker,
+                    topic,
+                    on_topic(broker, call, topic.name) if operations else None,
+                    version,
+                    listener,
+                )
                 for topic in visible_topics(broker, call)
             ]
         else:
@@ -129,7 +138,10 @@ def everything(broker: Broker, version: int, listener: str) -> bytes:
     """Encoded once per image: clients with a pattern ask for it again and again."""
     encoded = broker.encoded_metadata.get((version, listener))
     if encoded is None:
-        topics = [describe(broker, topic, None) for topic in broker.image.topics.values()]
+        topics = [
+            describe(broker, topic, None, version, listener)
+            for topic in broker.image.topics.values()
+        ]
         pieces: list[Any] = []
         messages.ENCODE_RESPONSE[version](respond(broker, listener, topics), pieces.append)
         encoded = broker.encoded_metadata[version, listener] = b"".join(pieces)
@@ -182,12 +194,11 @@ def refuse(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
 
 
 def respond(broker: Broker, listener: str, topics: list[MetadataResponseTopic]) -> MetadataResponse:
-    endpoint = broker.endpoints[listener]
     return MetadataResponse(
         0,
         [
-            MetadataResponseBroker(node_id, endpoint.host, endpoint.port, found.rack)
-            for node_id, found in broker.image.brokers.items()
+            MetadataResponseBroker(each, *endpoint, broker.image.brokers[each].rack)
+            for each, endpoint in brokers_at_hand(broker, listener).endpoints.items()
         ],
         broker.image.cluster_id,
         broker.node_id,
@@ -220,38 +231,50 @@ def describe_wanted(
         return MetadataResponseTopic(code, wanted.name, ZERO_ID)
     rights = on_topic(broker, call, name or "") if operations else None
     if found is not None:
-        return describe(broker, found, rights)
+        return describe(broker, found, rights, call.version, call.session.listener)
     unknown = MetadataResponseTopic(code, wanted.name, wanted.topic_id)
     if rights is not None:
         unknown.topic_authorized_operations = rights
     return unknown
 
 
-def describe(broker: Broker, topic: TopicImage, rights: int | None) -> MetadataResponseTopic:
+def describe(
+    broker: Broker, topic: TopicImage, rights: int | None, version: int, listener: str
+) -> MetadataResponseTopic:
     """Made once per image: clients ask again and again for what rarely changes."""
     operations = NOT_ASKED_FOR if rights is None else rights
-    key = (topic.name, operations)
+    apart = version >= FIRST_THAT_TELLS_LISTENERS_APART
+    key = (topic.name, operations, listener, apart)
     described = broker.described.get(key)
     if described is None:
+        at_hand = brokers_at_hand(broker, listener)
         described = broker.described[key] = MetadataResponseTopic(
             NONE,
             topic.name,
             topic.id,
             topic.name in INTERNAL_TOPICS,
             [
-                MetadataResponsePartition(
-                    NONE,
-                    index,
-                    partition.leader,
-                    partition.leader_epoch,
-                    list(partition.replicas),
-                    list(partition.isr),
-                )
+                describe_partition(at_hand, index, partition, apart)
                 for index, partition in enumerate(topic.partitions)
             ],
             operations,
         )
     return described
+
+
+def describe_partition(
+    at_hand: BrokersAtHand, index: int, partition: PartitionImage, apart: bool
+) -> MetadataResponsePartition:
+    code, leader = at_hand.leader_of(partition, tells_listeners_apart=apart)
+    return MetadataResponsePartition(
+        code,
+        index,
+        leader,
+        partition.leader_epoch,
+        list(partition.replicas),
+        list(partition.isr),
+        at_hand.offline(partition),
+    )
 
 
 API = Api(
