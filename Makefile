@@ -17,9 +17,11 @@ ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
 # Each starts a Spark.
 PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
-# Of test, services and interop: most tests wait, so there are more processes than cores. 0: one by
-# one. A file of tests stays in one process, with its broker and its JVM.
+# Of test and interop: many tests wait, so there are more processes than cores. 0: one by one. A file
+# of tests stays in one process, with its broker and its JVM.
 PROCESSES ?= 3
+# Of services, whose tests wait most of the time, each for processes of its own.
+SERVICE_PROCESSES ?= 5
 # Tests marked `full` run in `make full` only (which empties this).
 MARKED ?= not full
 PYTEST_ARGS = -m "$(MARKED)" $(ARGS)
@@ -28,6 +30,16 @@ SPARK_BIN := .cache/pipelines-python/bin
 SPARK_STAMP := .cache/pipelines-python/.installed
 # More for the command behind a target: make start ARGS="--listen localhost:9093"
 ARGS ?=
+# Where this is set, every process of every test would compile all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Tests flush thousands of small files, which costs nothing in memory: where there is a file system
+# in it with room, they have their folders there. A kill -9 loses as little there as on a disk.
+IN_MEMORY := /dev/shm
+IN_MEMORY_KB := 4000000
+TESTS_TMPDIR ?= $(shell free=$$(df --output=avail $(IN_MEMORY) 2>/dev/null | tail -n 1); \
+  if [ -w $(IN_MEMORY) ] && [ "$${free:-0}" -ge $(IN_MEMORY_KB) ]; then echo $(IN_MEMORY); \
+  else echo "$${TMPDIR:-/tmp}"; fi)
+IN_TESTS_TMPDIR := TMPDIR=$(TESTS_TMPDIR)
 
 .PHONY: help
 help: ## list the targets
@@ -54,7 +66,7 @@ wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
 
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: full
 full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run
@@ -76,8 +88,8 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 # The conformance file is the longest by far: begun last, it would be waited for alone.
 .PHONY: interop
 interop: $(DEV_STAMP) $(SPARK_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder \
-	  tests/conformance tests/interop $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile \
+	  --no-loadscope-reorder tests/conformance tests/interop $(PYTEST_ARGS)
 
 .PHONY: tools
 tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB
@@ -85,7 +97,8 @@ tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cac
 
 .PHONY: services
 services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL, MariaDB, Redis
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile tests/services $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(SERVICE_PROCESSES) --dist worksteal \
+	  tests/services $(PYTEST_ARGS)
 
 .PHONY: guides
 guides: $(DEV_STAMP) programs ## type every command of README and guides, in order, on one node
@@ -97,7 +110,8 @@ SPARKS ?= 2
 
 .PHONY: pipelines
 pipelines: $(SPARK_STAMP) servers ## data pipelines on a real Spark, minutes
-	ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile tests/pipelines $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile \
+	  tests/pipelines $(PYTEST_ARGS)
 
 $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
 	@echo 'Installing what requirements/spark.txt locks'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.interop.java_session import JavaSession
 from tests.interop.tools import java_command
 from tests.whole_lines import whole_lines
 
@@ -236,12 +238,17 @@ class ApacheNode(Node):
         self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
 
     def _format(self) -> None:
-        command = java_command(
-            "kafka.tools.StorageTool",
-            *("format", "--standalone", "-t", self.cluster_id, "-c", str(self.properties)),
-        )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-        assert done.returncode == 0, done.stdout + done.stderr
+        identity = ("--standalone", "-t", self.cluster_id, "-c", str(self.properties))
+        _formatter().run("kafka.tools.StorageTool", "format", *identity)
+
+
+@functools.cache
+def _formatter() -> JavaSession:
+    """One JVM that formats the folders of all nodes of this process: a JVM for each would take
+    longer than its work. Nothing else runs in it, so no node waits for another test's tool."""
+    session = JavaSession()
+    atexit.register(session.close)
+    return session
 
 
 def make_node(target: str, folder: Path, settings: dict[str, str] | None = None) -> Node:

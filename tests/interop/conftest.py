@@ -47,9 +47,9 @@ def broker(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
+def java() -> Iterator[JavaSession]:
     """One JVM for all of Apache's tools."""
-    with JavaSession(tmp_path_factory.mktemp("classes")) as session:
+    with JavaSession() as session:
         yield session
 
 

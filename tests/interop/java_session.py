@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from pathlib import Path
 from types import TracebackType
 
-from tests.interop.tools import HERE, java_command, kafka_jars, run, tool
+from tests.interop.tools import HERE, compiled_java, java_command, kafka_jars
+
+
+def session_classes() -> Path:
+    """The programs of `java/`, compiled."""
+    return compiled_java(sorted((HERE / "java").glob("*.java")), f"{kafka_jars()}/*")
 
 
 class ToolFailed(AssertionError):
@@ -17,8 +23,8 @@ class ToolFailed(AssertionError):
 class JavaSession:
     """Starts on first use; `run` gives what the tool printed."""
 
-    def __init__(self, classes: Path) -> None:
-        self._classes = classes
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, main_class: str, *arguments: str, stdin: str = "", code: int | None = 0) -> str:
@@ -33,30 +39,27 @@ class JavaSession:
 
     def ask(self, main_class: str, *arguments: str, stdin: str = "") -> dict[str, str | int]:
         """Everything a tool answered: its code, its output and its errors."""
-        process = self._running()
-        assert process.stdin is not None and process.stdout is not None
         job = {"main": main_class, "args": list(arguments), "stdin": stdin}
-        process.stdin.write(json.dumps(job) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
+        with self._one_at_a_time:
+            process = self._running()
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
         assert line, f"the JVM ended while it ran {main_class}"
         answer: dict[str, str | int] = json.loads(line)
         return answer
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            self._compile()
-            # A 50 MB record is held several times over by producer and consumer.
-            command = java_command("Session", heap="768m", extra=str(self._classes))
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
         return self._process
 
-    def _compile(self) -> None:
-        sources = [str(path) for path in sorted((HERE / "java").glob("*.java"))]
-        class_path = f"{kafka_jars()}/*"
-        run([tool("javac"), "-cp", class_path, "-d", str(self._classes), *sources])
+    def _command(self) -> list[str]:
+        # A 50 MB record is held several times over by producer and consumer.
+        return java_command("Session", heap="768m", extra=str(session_classes()))
 
     def close(self) -> None:
         if self._process is not None:

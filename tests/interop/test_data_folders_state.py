@@ -145,8 +145,8 @@ def foreign_records(data: Path) -> dict[bytes, bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EcosystemSession]:
-    with EcosystemSession(tmp_path_factory.mktemp("streams-classes")) as session:
+def streams() -> Iterator[EcosystemSession]:
+    with EcosystemSession() as session:
         yield session
 
 

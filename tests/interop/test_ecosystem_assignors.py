@@ -44,8 +44,8 @@ LINE = re.compile(r"stage (\d) (\w+) owns \[(.*)\] kept \[(.*)\] gave up \[(.*)\
 
 
 @pytest.fixture(scope="module")
-def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EcosystemSession]:
-    with EcosystemSession(tmp_path_factory.mktemp("sharing-classes")) as session:
+def sharing() -> Iterator[EcosystemSession]:
+    with EcosystemSession() as session:
         yield session
 
 

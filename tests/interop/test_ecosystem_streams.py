@@ -18,8 +18,8 @@ LINES = [f"all streams lead to kafka {'even' if n % 2 == 0 else 'odd'} w{n % 7}"
 
 
 @pytest.fixture(scope="module")
-def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EcosystemSession]:
-    with EcosystemSession(tmp_path_factory.mktemp("streams-classes")) as session:
+def streams() -> Iterator[EcosystemSession]:
+    with EcosystemSession() as session:
         yield session
 
 

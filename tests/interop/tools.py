@@ -96,6 +96,21 @@ def built_go_program() -> Path:
     return binary
 
 
+def compiled_java(sources: list[Path], class_path: str) -> Path:
+    """The folder with their classes; compiled once, also if several processes want them at once."""
+    made_from = b"".join(path.read_bytes() for path in sources) + class_path.encode()
+    folder = CACHE / "interop" / f"java-{hashlib.sha256(made_from).hexdigest()[:12]}"
+    if not folder.exists():
+        part = folder.with_name(f"{folder.name}.{os.getpid()}")
+        part.mkdir(parents=True, exist_ok=True)
+        run([tool("javac"), "-cp", class_path, "-d", str(part), *map(str, sources)])
+        try:
+            part.rename(folder)
+        except OSError:  # another process was first
+            shutil.rmtree(part)
+    return folder
+
+
 def installed_node_program() -> Path:
     """The folder of the program on Node's client, with its modules."""
     folder = HERE / "node"

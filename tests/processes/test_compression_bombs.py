@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.sockets.attacks import CLAIM_OF_GIGABYTES, MB
+from tests.sockets.attacks import CLAIMS_OF_GIGABYTES, MB, claim_of_gigabytes
 
 
 def test_bombs_take_no_memory():
@@ -14,7 +14,7 @@ def test_bombs_take_no_memory():
 import resource
 from headrace.protocol import compression
 from headrace.protocol.errors import MalformedMessage
-bombs = {list(CLAIM_OF_GIGABYTES.values())!r}
+bombs = {[*map(claim_of_gigabytes, CLAIMS_OF_GIGABYTES)]!r}
 for codec, data in bombs:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:

@@ -280,18 +280,6 @@ def test_added_partitions_are_served(node: Node, topic: str, service: DelayProce
     settled(ledger, watcher).require_clean()
 
 
-def test_cron_repeats_as_often_as_planned(node: Node, topic: str, service: DelayProcess) -> None:
-    watcher, ledger = Watcher(node.bootstrap, topic), Ledger(node.bootstrap, topic)
-    every_minute = [(names.CRON, b"* * * * *"), (names.CRON_COUNT, b"2")]
-    ledger.send(b"tick", partition=0, more=every_minute, id="clock")
-    ledger.flush()
-    watcher.wait_for(2, 120 + WITHIN_S)
-    found = watcher.stop()
-    assert [each.value for each in found] == [b"tick", b"tick"]
-    assert found[1].due_ms - found[0].due_ms == 60_000
-    assert all(each.due_ms % 60_000 == 0 and each.seen_ms >= each.due_ms for each in found)
-
-
 @pytest.mark.skipif(TARGET != "headrace", reason="only our node has a child")
 def test_a_node_brings_its_own_service_which_ends_with_it(tmp_path: Path) -> None:
     with make_node("headrace", tmp_path) as node:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headrace.contract import headers as names
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.services.delay_checker import (
     Arrived,
@@ -174,3 +175,25 @@ def test_a_clock_that_the_broker_does_not_believe_delays_and_loses_nothing(
     assert found.value == b"patience"
     assert found.timestamp_ms >= found.due_ms and found.seen_ms >= found.due_ms
     assert not rejections(node.bootstrap, topic)
+
+
+def test_cron_repeats_as_often_as_planned(node: Node, service: OnAMovedClock) -> None:
+    topic = "repeating"
+    make_delayed_topic(node.bootstrap, topic, 1, ANY_TIME)
+    service.wait_for_partitions(topic, 1)
+    ledger, watcher = Ledger(node.bootstrap, topic), Watcher(node.bootstrap, topic)
+    every_minute = [(names.CRON, b"* * * * *"), (names.CRON_COUNT, b"2")]
+    ledger.send(b"tick", partition=0, more=every_minute, id="clock")
+    ledger.flush()
+    for minutes in (1, 2):
+        service.move_clock(timedelta(minutes=minutes))
+        watcher.wait_for(minutes, WITHIN_S)
+    service.move_clock(timedelta(minutes=9))
+    ledger.send(b"behind all ticks", partition=0, at_ms=1)
+    ledger.flush()
+    watcher.wait_for(3, WITHIN_S)
+    first, second, last = watcher.stop()
+    assert [each.value for each in (first, second, last)] == [b"tick", b"tick", b"behind all ticks"]
+    assert second.due_ms - first.due_ms == MINUTE_MS
+    for each in (first, second):
+        assert each.due_ms % MINUTE_MS == 0 and each.timestamp_ms >= each.due_ms

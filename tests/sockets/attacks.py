@@ -13,7 +13,7 @@ import hmac
 import json
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -180,29 +180,35 @@ def transactional_produce(
     return code
 
 
-CLAIM_OF_GIGABYTES = {
-    "gzip": (compression.GZIP, gzip.compress(bytes(64 * MB), 9)),
-    "gzip in gzip members": (compression.GZIP, gzip.compress(bytes(16 * MB), 9) * 8),
-    "snappy, a length of 4 GB": (compression.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\0" * 20),
+CLAIMS_OF_GIGABYTES: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "gzip": (compression.GZIP, lambda: gzip.compress(bytes(64 * MB), 9)),
+    "gzip in gzip members": (compression.GZIP, lambda: gzip.compress(bytes(16 * MB), 9) * 8),
+    "snappy, a length of 4 GB": (compression.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f" + b"\0" * 20),
     "snappy in Java's framing": (
         compression.SNAPPY,
-        b"\x82SNAPPY\x00" + pack(">iii", 1, 1, 25) + b"\xff\xff\xff\xff\x0f" + b"\0" * 20,
+        lambda: b"\x82SNAPPY\x00" + pack(">iii", 1, 1, 25) + b"\xff\xff\xff\xff\x0f" + b"\0" * 20,
     ),
     "lz4, a content size of 2^62": (
         compression.LZ4,
-        b"\x04\x22\x4d\x18\x68\x70" + (2**62).to_bytes(8, "little") + b"\x73" + bytes(8),
+        lambda: b"\x04\x22\x4d\x18\x68\x70" + (2**62).to_bytes(8, "little") + b"\x73" + bytes(8),
     ),
-    "lz4": (compression.LZ4, bytes(cramjam.lz4.compress(bytes(64 * MB)))),
-    "zstd": (compression.ZSTD, bytes(cramjam.zstd.compress(bytes(256 * MB)))),
+    "lz4": (compression.LZ4, lambda: bytes(cramjam.lz4.compress(bytes(64 * MB)))),
+    "zstd": (compression.ZSTD, lambda: bytes(cramjam.zstd.compress(bytes(256 * MB)))),
     "zstd, a content size of 2^62": (
         compression.ZSTD,
-        b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\x01\x00\x00",
+        lambda: b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\x01\x00\x00",
     ),
     "zstd, a window of 2 GB": (
         compression.ZSTD,
-        b"\x28\xb5\x2f\xfd\x00" + bytes([(31 - 10) << 3]) + b"\x03\x00\x00\x61",
+        lambda: b"\x28\xb5\x2f\xfd\x00" + bytes([(31 - 10) << 3]) + b"\x03\x00\x00\x61",
     ),
 }
+
+
+def claim_of_gigabytes(name: str) -> tuple[int, bytes]:
+    """A codec and what it is to unpack; made when asked for, as some take half a second."""
+    codec, made = CLAIMS_OF_GIGABYTES[name]
+    return codec, made()
 
 
 def words_in(answer: Any) -> str:

@@ -33,12 +33,13 @@ from headrace.serving.api import Refused
 from headrace.serving.authentication.exchange import LoginFailed
 from headrace.serving.authentication.plain import Plain
 from tests.sockets.attacks import (
-    CLAIM_OF_GIGABYTES,
+    CLAIMS_OF_GIGABYTES,
     MB,
     PASSWORD,
     Attacked,
     batch_around,
     bearer,
+    claim_of_gigabytes,
     credential,
     last_message,
     length_of,
@@ -321,9 +322,9 @@ def a_server_with(folder, mechanism, more):
 # ---- bombs --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CLAIM_OF_GIGABYTES)
+@pytest.mark.parametrize("name", CLAIMS_OF_GIGABYTES)
 def test_bombs_are_refused(name):
-    codec, data = CLAIM_OF_GIGABYTES[name]
+    codec, data = claim_of_gigabytes(name)
     assert len(data) < MB
     with pytest.raises(MalformedMessage):
         compression.decompress(codec, data, 4 * MB)
@@ -342,10 +343,10 @@ def test_a_claim_of_snappy_is_not_put_to_the_test(monkeypatch, claim, said):
         compression.decompress(compression.SNAPPY, bytes(block) + bytes(20), 4 * MB)
 
 
-@pytest.mark.parametrize("name", [n for n in CLAIM_OF_GIGABYTES if "2^62" in n or "snappy" in n])
+@pytest.mark.parametrize("name", [n for n in CLAIMS_OF_GIGABYTES if "2^62" in n or "snappy" in n])
 def test_bombs_in_batches_are_refused_where_records_are_looked_at(bench, name):
     """On topics that compact, and on those with a codec of their own; the log stays empty."""
-    codec, payload = CLAIM_OF_GIGABYTES[name]
+    codec, payload = claim_of_gigabytes(name)
     bench.create("compacted", cleanup_policy="compact")
     bench.create("recompressed", compression_type="gzip")
 

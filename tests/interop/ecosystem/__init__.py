@@ -20,7 +20,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.interop.java_session import JavaSession
-from tests.interop.tools import CACHE, HERE, KAFKA_VERSION, java_command, kafka_jars, run, tool
+from tests.interop.tools import (
+    CACHE,
+    HERE,
+    KAFKA_VERSION,
+    compiled_java,
+    java_command,
+    kafka_jars,
+    run,
+    tool,
+)
 
 FOLDER = Path(__file__).parent
 FILLED_WITHIN_S = 900.0
@@ -90,23 +99,15 @@ def properties(path: Path, settings: dict[str, str]) -> str:
 class EcosystemSession(JavaSession):
     """One JVM that has Kafka Streams and the programs of this folder beside Kafka's tools."""
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._compile()
-            extra = f"{self._classes}:{ecosystem_jars()}/*"
-            self._process = subprocess.Popen(
-                java_command("Session", heap="512m", extra=extra),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        return self._process
+    def _command(self) -> list[str]:
+        extra = f"{ecosystem_classes()}:{ecosystem_jars()}/*"
+        return java_command("Session", heap="512m", extra=extra)
 
-    def _compile(self) -> None:
-        sources = [HERE / "java" / "Session.java", *sorted((FOLDER / "java").glob("*.java"))]
-        class_path = f"{kafka_jars()}/*:{ecosystem_jars()}/*"
-        command = [tool("javac"), "-cp", class_path, "-d", str(self._classes)]
-        run([*command, *(str(path) for path in sources)])
+
+def ecosystem_classes() -> Path:
+    """The programs of `java/` in this folder, compiled, and what runs them."""
+    sources = [HERE / "java" / "Session.java", *sorted((FOLDER / "java").glob("*.java"))]
+    return compiled_java(sources, f"{kafka_jars()}/*:{ecosystem_jars()}/*")
 
 
 @contextlib.contextmanager

@@ -9,14 +9,17 @@ import sys
 
 from tests.interop import ecosystem
 from tests.interop.class_archive import class_archive
+from tests.interop.java_session import session_classes
 from tests.interop.tools import built_go_program, installed_node_program, kafka_jars
 
 CACHES = (
     kafka_jars,
+    session_classes,
     class_archive,
     built_go_program,
     installed_node_program,
     ecosystem.ecosystem_jars,
+    ecosystem.ecosystem_classes,
     ecosystem.ecosystem_python,
     ecosystem.spark_jars,
 )

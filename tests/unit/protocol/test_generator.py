@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -11,11 +12,15 @@ import pytest
 from headrace.protocol import generator, messages
 from headrace.protocol.primitives import ZERO_ID
 
-FILES = generator.generate(generator.read_all())
+
+@functools.cache
+def files() -> dict[str, str]:
+    """What the generator writes; it takes a while, so it is not done while tests are collected."""
+    return generator.generate(generator.read_all())
 
 
 def test_the_committed_messages_are_up_to_date() -> None:
-    assert generator.stale_files(FILES) == []
+    assert generator.stale_files(files()) == []
 
 
 def test_check_exits_with_1_and_one_sentence_when_a_file_is_stale(
@@ -33,7 +38,7 @@ def test_check_exits_with_1_and_one_sentence_when_a_file_is_stale(
     )
     assert "python -m headrace.protocol.generator" in said
     assert generator.main([], tmp_path) == 0
-    assert generator.stale_files(FILES, tmp_path) == []
+    assert generator.stale_files(files(), tmp_path) == []
 
 
 def test_the_unstable_version_is_left_out() -> None:
@@ -88,7 +93,7 @@ def test_no_decoder_believes_a_count_before_it_is_compared_with_what_remains() -
     """Behaviour cannot show this: without the comparison, Structs would still refuse to read on."""
     used = re.compile(r"range\((n_\w+)|read_int_array\(.*, (n_\w+)|end = pos \+ \((n_\w+)")
     seen = 0
-    for name, text in FILES.items():
+    for name, text in files().items():
         for function in text.split("\ndef ")[1:]:
             compared: set[str] = set()
             for line in function.splitlines():
@@ -98,7 +103,7 @@ def test_no_decoder_believes_a_count_before_it_is_compared_with_what_remains() -
                     seen += 1
                     count = next(group for group in match.groups() if group)
                     assert count in compared, (name, line)
-    everything = "".join(FILES.values())
+    everything = "".join(files().values())
     loops = len(re.findall(r"for _ in range\((?!tags)", everything))  # tags: see `tag_count`
     lists = everything.count("= read_int_array(") + len(re.findall(r" in _i_\w+\(view", everything))
     assert seen == loops + lists > 900
@@ -108,7 +113,7 @@ def test_no_decoder_believes_a_count_before_it_is_compared_with_what_remains() -
 def test_a_module_imports_only_what_it_needs(name: str) -> None:
     imported = {
         node.module
-        for node in ast.walk(ast.parse(FILES[name]))
+        for node in ast.walk(ast.parse(files()[name]))
         if isinstance(node, ast.ImportFrom) and node.module
     }
     assert imported <= {
