@@ -39,6 +39,7 @@ FOLDERS = {
     "broker/handlers": "one file per API; __init__.py is the table of contents",
     "broker/recognized": "requests not decoded again; __init__.py is the table and its reasons",
     "server": "THE ONLY IMPURE PART of a node: sockets, threads, clocks, the disk",
+    "simulator": "THE SAME NODE ON A DISK IN MEMORY, for tests of power cuts",
     "testing": "the real broker in a test's process",
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",

@@ -181,10 +181,12 @@ class LogFolder:
         """The checkpoint files as they should be now: path and contents, for `Disk.write_file` on
         a thread that may wait for the disk."""
         recovery_points = {partition: log.recovery_point for partition, log in self.logs.items()}
+        # A start behind the recovery point would not be believed (`recovery.py`); a flush is under
+        # way that brings the recovery point there.
         start_offsets = {
-            partition: log.start_offset
+            partition: min(log.start_offset, log.recovery_point)
             for partition, log in self.logs.items()
-            if log.start_offset > log.segments.bases[0]
+            if min(log.start_offset, log.recovery_point) > log.segments.bases[0]
         }
         files = {checkpoints.RECOVERY_POINTS: recovery_points}
         files[checkpoints.START_OFFSETS] = start_offsets

@@ -114,6 +114,7 @@ class PartitionLog:
             if is_new:  # or the next one would not know that its names are
                 open_files.disk.remove_folder(folder)
             raise
+        log._unflushed.new_names = not clean  # a node that was killed may not have flushed them
         if is_new:
             log._unflushed.names_are_new()
         return log
@@ -382,8 +383,9 @@ class PartitionLog:
             )
         if offset > self.start_offset:
             self.start_offset = offset
-            self.recovery_point = max(self.recovery_point, offset)
             self.epochs.truncate_from_start(offset)
+            if self.recovery_point < offset:
+                self.flush_soon()  # a start is believed as far as the log was flushed
 
     def apply_retention(self, wall_ms: int, *, high_watermark: int | None = None) -> list[str]:
         """Remove the segments that are too old or too many; answers the renamed files, which are to

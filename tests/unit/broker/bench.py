@@ -45,22 +45,26 @@ class Bench:
         compaction=None,
         request_clock=None,
         open_files=100,
+        disk=None,
+        now=None,
+        randomness=None,
         **settings,
     ):
         self.folder = folder
-        self.now = Now(1_000, START_MS)
+        self.now = now or Now(1_000, START_MS)
         self.background = deque()
         self.sessions = []
         self.flushes_wait = False
         self.slowly = False  # then work in slices comes one step further by each `settle`
-        folder.mkdir(exist_ok=True)
+        if disk is None:
+            folder.mkdir(exist_ok=True)
         names = {name.replace("_", "."): str(value) for name, value in settings.items()}
         loaded = load_settings(data=str(folder), listen="127.0.0.1:0", overrides=names)
         self.node = Node(
-            RealDisk(),
+            disk or RealDisk(),
             loaded.for_node({"PLAINTEXT": 9092}),
             self.now,
-            randomness=Randomness(),
+            randomness=randomness or Randomness(),
             submit=lambda work, done: self.background.append((work, done)),
             space=lambda: (1_000_000, 500_000),
             open_files=open_files,
