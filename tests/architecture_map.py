@@ -26,7 +26,7 @@ FOLDERS = {
     "metadata": "WHAT THE CLUSTER KNOWS: records, the immutable image, settings",
     "metadata/config_definitions": "every setting by name",
     "consensus": "KRAFT of one voter, pure: the metadata log and its snapshots",
-    "replication": "A PARTITION'S LEADER, pure: who may write, how far readers may see",
+    "replication": "REPLICAS, pure: leaders, followers, who is in sync, how far readers see",
     "coordination": "STATE KEPT IN A LOG: decide, append, replay, answer when committed",
     "coordination/group": "consumer groups",
     "coordination/group/assignors": "how the server shares partitions out (KIP-848)",

@@ -20,7 +20,7 @@ from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages.produce import ProduceRequest
 from headrace.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Call, Parked
 from headrace.serving.rights import TOPIC, may
 from headrace.storage.append_rules import RecordsRefused

@@ -23,7 +23,7 @@ from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane

@@ -19,7 +19,7 @@ from headrace.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Parked
 from headrace.serving.purgatory import Purgatory
 

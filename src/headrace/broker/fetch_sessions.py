@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -21,7 +21,7 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.topics import Topics
 from headrace.environment import Disk, Now
 from headrace.protocol.errors import KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.compaction import CleanedGroup, CleaningJob, job_for

@@ -19,7 +19,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Peer
 from headrace.serving.authorization import Authorizer
 from headrace.serving.rights import TOPIC

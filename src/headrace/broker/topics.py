@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 
 
 class Topic:

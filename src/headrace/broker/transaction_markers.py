@@ -20,7 +20,7 @@ from headrace.coordination.transaction.machine import TransactionMachine
 from headrace.coordination.transaction.states import State
 from headrace.coordination.transaction.transaction import Partition, Transaction
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Parked
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from headrace.coordination.transaction.machine import (
 from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Parked
 from headrace.serving.chain import chain
 

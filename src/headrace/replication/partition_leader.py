@@ -1,253 +1,232 @@
-"""The leader's side of one partition: who may write, and how far readers may see.
+"""The leader's role of one replica: how far its followers are, who is in sync, what is committed.
 
-Readers see up to the high watermark. With one replica and durability `page-cache` it follows the
-end of the log at once; with durability `disk` it follows the flushes, so nobody reads what a power
-cut could take back, and acks=all waits for it in the same way as it waits for followers.
-Readers of committed records see up to the last stable offset: where the first transaction began
-that is still open, or whose marker the high watermark has not passed.
-Asks for its log through `Log`; `PartitionLog` is one. Not done here: followers, ISR changes.
+Rules, as Apache Kafka's and with their reasons:
+- A follower joins the ISR when it has everything before the high watermark and has reached the
+  start of this leader's epoch: before that, records between the two may be committed, and the
+  follower would lack them if it were elected. Its broker must be alive and be the start that
+  fetched.
+- Who proposes that a follower joins waits for it from then on (the *maximal* ISR), for the
+  controller may have agreed already. Who proposes that one leaves waits for it until the controller
+  has agreed, for it may lead until then.
+- One proposal at a time. An answer that leaves open what became of it ends no proposal: the
+  metadata do.
+- The high watermark is the lowest end of the maximal ISR, and of those who are caught up and may
+  join; it stands still while fewer than `min.insync.replicas` are in sync (KIP-966: whoever left
+  the ISR then still has all that was committed).
+
+Pure: knows offsets and clocks, no log. `replica.py` asks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
-from typing import Any, Generic, Protocol, TypeVar
-
-from headrace.environment import FileSlice
+from headrace.metadata.image import PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.flush import Flush
-from headrace.storage.partition_log import PartitionLog
+from headrace.protocol.messages.alter_partition import ResponsePartitionData
+from headrace.replication.follower_progress import (
+    UNKNOWN,
+    FollowerProgress,
+    at_the_beginning,
+)
+from headrace.replication.isr_changes import IsrProposal
+from headrace.replication.this_broker import NOT_CHECKED, ThisBroker
+
+# The controller says by these that it has not changed anything, and that we know the partition as
+# it is: the proposal is over.
+NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+# After these the partition is not as we know it: the metadata tell us more, sooner or later.
+METADATA_WILL_TELL = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
 
 
-class Producers(Protocol):
-    """What a leader asks of the producers of its log."""
-
-    @property
-    def open_transactions(self) -> Sized: ...
-
-    @property
-    def ended_transactions(self) -> Sized: ...
-
-    def last_stable_offset(self, high_watermark: int) -> int: ...
-
-    def forget_decided(self, high_watermark: int) -> None: ...
-
-
-class Epochs(Protocol):
-    """Which leader epoch began where."""
-
-    latest: int  # -1: none is known
-
-    def assign(self, epoch: int, start_offset: int) -> None: ...
-
-
-class Writer(Protocol):
-    """How batches get to the end of the log: the first two from a leader, the last from one."""
-
-    def append(
-        self, records: memoryview, *, leader_epoch: int, wall_ms: int
-    ) -> tuple[int, int]: ...
-
-    def append_marker(
-        self,
-        *,
-        commit: bool,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        leader_epoch: int,
-        wall_ms: int,
-        bumps_epoch: bool = False,
-    ) -> int: ...
-
-    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int: ...
-
-
-class Log(Protocol):
-    """What a replica asks of its log, whether it leads or follows."""
-
-    start_offset: int
-    end_offset: int
-    recovery_point: int  # everything before it is on the disk
-
-    @property
-    def writer(self) -> Writer: ...
-
-    @property
-    def producers(self) -> Producers: ...
-
-    @property
-    def epochs(self) -> Epochs: ...
-
-    def expect_again(self, refused: memoryview) -> None: ...
-
-    def read(
-        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
-    ) -> FileSlice | None: ...
-
-    def aborted_transactions(
-        self, offset: int, records: FileSlice, up_to: int
-    ) -> list[tuple[int, int]]: ...
-
-    def offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
-
-    def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
-        """Cut every batch that reaches `to_offset`; answers the files to remove after a while, as
-        does the next one."""
-        ...
-
-    def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]: ...
-
-    def flush_target(self, *, everything: bool = False) -> Flush | None: ...
-
-    def flushed(self, flush: Flush) -> bool: ...
-
-
-L = TypeVar("L", bound=Log)
-
-
-class LeaderOf(Generic[L]):
-    """The leader of a partition whose log is an `L`; a broker's are `PartitionLeader`s."""
-
+class LeaderRole:
     __slots__ = (
-        "topic",
-        "topic_id",
-        "index",
-        "log",
-        "writer",
+        "broker",
         "epoch",
-        "high_watermark",
-        "commits_at_once",
-        "in_sync",
-        "min_in_sync",
-        "waiting",
-        "sessions",
-        "flush_asked",
-        "on_progress",
-        "bytes_in",
+        "epoch_start_offset",
+        "partition_epoch",
+        "isr",
+        "joining",
+        "proposal",
+        "followers",
+        "seen_ms",
     )
 
     def __init__(
-        self,
-        topic: str,
-        topic_id: bytes,
-        index: int,
-        log: L,
-        epoch: int,
-        *,
-        commits_at_once: bool,
-        on_progress: Callable[[LeaderOf[L]], None],
+        self, broker: ThisBroker, partition: PartitionImage, end_offset: int, now_ms: int
     ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.index = index
-        self.log = log
-        self.writer = log.writer
-        self.epoch = epoch
-        self.commits_at_once = commits_at_once
-        self.high_watermark: int = log.end_offset
-        self.in_sync = 1  # replicas that have everything, this one included
-        self.min_in_sync = 1  # fewer than these, and acks=all is refused
-        self.waiting: dict[Any, None] = {}  # requests that hang on this partition
-        self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
-        self.flush_asked = False
-        self.on_progress = on_progress  # the high watermark has moved other than by an append
-        self.bytes_in = 0
+        self.broker = broker
+        self.epoch = partition.leader_epoch
+        self.epoch_start_offset = end_offset
+        self.partition_epoch = partition.partition_epoch
+        self.isr = frozenset(partition.isr)  # as committed by the controller
+        self.joining: int | None = None  # proposed, and waited for as if it were in the ISR
+        self.proposal: IsrProposal | None = None  # the controller has not answered it for good
+        self.seen_ms = now_ms  # the latest moment that anybody has told us
+        self.followers = {
+            replica: at_the_beginning(now_ms, in_sync=replica in self.isr)
+            for replica in partition.replicas
+            if replica != broker.id
+        }
 
-    def append(self, records: memoryview, wall_ms: int, *, acks_all: bool) -> tuple[int, int]:
-        """Returns the base offset and the append time (-1 when the producer's own time stands)."""
-        if acks_all and self.in_sync < self.min_in_sync:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        log = self.log
-        try:
-            appended = self.writer.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
-        except KafkaError as refusal:
-            if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                log.expect_again(records)
-            raise
-        self.bytes_in += len(records)
-        if self.commits_at_once:
-            self.high_watermark = log.end_offset
-        return appended
+    def follow(self, partition: PartitionImage, end_offset: int, now_ms: int) -> None:
+        """The metadata have changed, and this replica leads on."""
+        self.seen_ms = now_ms
+        self.isr = frozenset(partition.isr)
+        self.joining = self.proposal = None
+        others = [replica for replica in partition.replicas if replica != self.broker.id]
+        self.followers = {
+            replica: self.followers.get(replica)
+            or at_the_beginning(now_ms, in_sync=replica in self.isr)
+            for replica in others
+        }
+        if partition.leader_epoch != self.epoch:
+            self.epoch = partition.leader_epoch
+            self.epoch_start_offset = end_offset
+            for replica, progress in self.followers.items():
+                progress.begin_epoch(end_offset, now_ms, in_sync=replica in self.isr)
+        self.partition_epoch = partition.partition_epoch
 
-    def read(
-        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
-    ) -> FileSlice | None:
-        up_to = self.last_stable_offset() if committed else self.high_watermark
-        if offset > self.high_watermark and offset <= self.log.end_offset:
-            return None  # not yet visible; an epoch check has already told impostors apart
-        return self.log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+    # Followers
 
-    def append_marker(
+    def require_follower(self, replica: int, *, names_epoch: bool) -> FollowerProgress:
+        """It names our epoch and is not among our replicas: it may know more than we do yet."""
+        progress = self.followers.get(replica)
+        if progress is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if names_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        return progress
+
+    def fetched(
         self,
-        wall_ms: int,
+        replica: int,
+        offset: int,
         *,
-        commit: bool,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        bumps_epoch: bool,
-    ) -> int:
-        """End a transaction here; answers up to where the log must be committed for it to count."""
-        if self.in_sync < self.min_in_sync:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        end_offset = self.writer.append_marker(
-            commit=commit,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            leader_epoch=self.epoch,
-            wall_ms=wall_ms,
-            bumps_epoch=bumps_epoch,
+        start_offset: int,
+        broker_epoch: int,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """A follower has everything before `offset`, which goes on from our own log."""
+        if self.broker.is_outdated(replica, broker_epoch):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"an earlier start of broker {replica} fetches"
+            )
+        self.seen_ms = now_ms
+        self.followers[replica].fetched(
+            offset,
+            start_offset=start_offset,
+            broker_epoch=broker_epoch,
+            leader_end_offset=end_offset,
+            now_ms=now_ms,
         )
-        if self.commits_at_once:
-            self.high_watermark = end_offset
-        self.log.producers.forget_decided(self.high_watermark)
-        return end_offset
 
-    def aborted_transactions(self, offset: int, records: FileSlice) -> list[tuple[int, int]]:
-        """Producer id and first offset of what a reader of committed records must leave out."""
-        return self.log.aborted_transactions(offset, records, self.last_stable_offset())
+    # What is committed
 
-    def begin_epoch(self, epoch: int) -> None:
-        """The log notes where the epoch begins, also if nothing is ever written in it."""
-        self.epoch = epoch
-        if self.log.epochs.latest != epoch:
-            self.log.epochs.assign(epoch, self.log.end_offset)
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Those that may be in the ISR by now; the high watermark waits for all of them."""
+        return self.isr if self.joining is None else self.isr | {self.joining}
 
-    def last_stable_offset(self) -> int:
-        producers = self.log.producers
-        if producers.open_transactions or producers.ended_transactions:
-            return max(producers.last_stable_offset(self.high_watermark), self.log.start_offset)
-        return self.high_watermark
+    def committed(self, own_end: int, end_offset: int, min_in_sync: int) -> int:
+        """Up to where all have the log for whom acks=all waits; UNKNOWN: cannot be said now.
 
-    def require_epoch(self, epoch: int) -> None:
-        """A client that names an epoch must name ours (KIP-320)."""
-        if epoch == -1 or epoch == self.epoch:
-            return
-        if epoch < self.epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        `own_end` is what this replica itself vouches for, `end_offset` where its log ends.
+        """
+        if len(self.isr) < min_in_sync:
+            return UNKNOWN
+        committed = own_end
+        maximal = self.maximal_isr
+        for replica, progress in self.followers.items():
+            if progress.end_offset < committed and (
+                replica in maximal or self._is_about_to_join(replica, progress, end_offset)
+            ):
+                committed = progress.end_offset
+        return committed
 
-    def flush_target(self) -> Flush | None:
-        """What the disk must have so that all that is appended may be seen; None if it has it."""
-        self.flush_asked = False
-        target = self.log.flush_target(everything=True)
-        if target is None:
-            self._show_what_is_safe()  # a flush that the log had asked for took it along
-        return target
+    def _is_about_to_join(self, replica: int, progress: FollowerProgress, end_offset: int) -> bool:
+        """Without a wait for it, a follower might never catch up with a busy leader."""
+        lag_max_ms = self.broker.settings.lag_time_max_ms
+        caught_up = progress.is_caught_up(end_offset, self.seen_ms, lag_max_ms)
+        return caught_up and self.broker.may_join_isr(replica, progress.broker_epoch)
 
-    def flushed(self, flush: Flush) -> bool:
-        """False: it proves nothing, ask again."""
-        counts = self.log.flushed(flush)
-        self._show_what_is_safe()
-        return counts
+    # Changes of the ISR
 
-    def _show_what_is_safe(self) -> None:
-        safe = min(self.log.recovery_point, self.log.end_offset)
-        if not self.commits_at_once and safe > self.high_watermark:
-            self.high_watermark = safe
-            self.on_progress(self)
+    def grow(self, replica: int, high_watermark: int) -> tuple[int, ...] | None:
+        """The ISR to propose now that `replica` has fetched; None: it is well as it is."""
+        progress = self.followers[replica]
+        if (
+            self.proposal is not None
+            or replica in self.isr
+            or progress.end_offset < high_watermark
+            or progress.end_offset < self.epoch_start_offset
+            or not self.broker.may_join_isr(replica, progress.broker_epoch)
+        ):
+            return None
+        self.joining = replica
+        return (*sorted(self.isr), replica)
 
+    def shrink(self, end_offset: int, now_ms: int) -> tuple[int, ...] | None:
+        """The ISR to propose without those who lag; None: nobody does, or we wait for an answer."""
+        self.seen_ms = now_ms
+        if self.proposal is not None:
+            return None
+        lagging = self.lagging(end_offset, now_ms)
+        return tuple(sorted(self.isr - lagging)) if lagging else None
 
-PartitionLeader = LeaderOf[PartitionLog]
+    def lagging(self, end_offset: int, now_ms: int) -> frozenset[int]:
+        lag_max_ms = self.broker.settings.lag_time_max_ms
+        for progress in self.followers.values():
+            if progress.end_offset == end_offset:
+                # Its fetches need not name a partition in which nothing happens (KIP-227).
+                progress.caught_up_at_ms = now_ms
+        return frozenset(
+            replica
+            for replica in self.isr
+            if replica != self.broker.id
+            and (
+                replica not in self.followers
+                or not self.followers[replica].is_caught_up(end_offset, now_ms, lag_max_ms)
+            )
+        )
+
+    def propose(self, topic_id: bytes, index: int, isr: tuple[int, ...]) -> IsrProposal:
+        self.proposal = IsrProposal(
+            topic_id,
+            index,
+            self.epoch,
+            self.partition_epoch,
+            [(replica, self._broker_epoch(replica)) for replica in isr],
+        )
+        return self.proposal
+
+    def _broker_epoch(self, replica: int) -> int:
+        """Of a member that has not fetched from this leader none is known. The controller need not
+        check it: if that broker starts anew it leaves the ISR, and the partition epoch tells."""
+        if replica == self.broker.id:
+            return self.broker.epoch
+        progress = self.followers.get(replica)
+        known = None if progress is None else progress.broker_epoch
+        return NOT_CHECKED if known is None else known
+
+    def answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
+        """Whether to send the proposal again."""
+        if self.proposal is not proposal:
+            return False  # the metadata were faster
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            if answer.leader_epoch == self.epoch and answer.partition_epoch >= self.partition_epoch:
+                self.isr = frozenset(answer.isr)
+                self.partition_epoch = answer.partition_epoch
+                self.joining = self.proposal = None
+            return False
+        if code in NOT_APPLIED:
+            self.joining = self.proposal = None
+            return False
+        return code not in METADATA_WILL_TELL

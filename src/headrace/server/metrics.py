@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.broker.audit import AuditTrail
 from headrace.broker.log_cleaner import LogCleaner
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.auditing import Auditor
 from headrace.serving.quotas import ClientQuotas
 from headrace.serving.route import Route

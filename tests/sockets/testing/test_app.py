@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Publish, Retry
-from headrace.replication.partition_leader import LeaderOf
+from headrace.replication.replica import Replica
 from headrace.testing import TestApp
 
 
@@ -80,9 +80,9 @@ def test_records_that_come_slowly_are_waited_for(monkeypatch: pytest.MonkeyPatch
     async def bill(order: str) -> str:
         return f"bill of {order}"
 
-    read, slow = LeaderOf.read, [0.6]
+    read, slow = Replica.read, [0.6]
 
-    def slowly(leader: LeaderOf[Any], *given: Any, **more: Any) -> Any:
+    def slowly(leader: Replica[Any], *given: Any, **more: Any) -> Any:
         """As from a disk that is busy with something else."""
         if leader.topic == "invoices" and slow:
             time.sleep(slow.pop())
@@ -91,6 +91,6 @@ def test_records_that_come_slowly_are_waited_for(monkeypatch: pytest.MonkeyPatch
     with TestApp(app) as running:
         running.send("orders", "tea")
         running.settle()
-        monkeypatch.setattr(LeaderOf, "read", slowly)
+        monkeypatch.setattr(Replica, "read", slowly)
         assert [record.value for record in running.records("invoices")] == [b"bill of tea"]
     assert not slow

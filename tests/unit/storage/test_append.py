@@ -12,7 +12,7 @@ from headrace.protocol.record_batch import (
     crc_is_right,
     read_header,
 )
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.storage import append_rules
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.partition_log import PartitionLog

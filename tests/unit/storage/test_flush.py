@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.server.real_disk import RealDisk, RealFile
 from tests.unit.storage.a_log import NOW, ALog
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, Writer
 
 

@@ -17,7 +17,7 @@ from headrace.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, require
 

@@ -30,7 +30,7 @@ from headrace.protocol.messages.fetch import (
     PartitionData,
 )
 from headrace.protocol.steps import Steps, in_steps
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Peer
 from headrace.serving.quotas import Meter
 from headrace.serving.rights import TOPIC, may_on_cluster

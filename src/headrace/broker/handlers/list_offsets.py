@@ -24,7 +24,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from headrace.protocol.steps import steps_of
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, refusal
 from headrace.storage.time_search import Budget

@@ -37,7 +37,7 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Refused
 from headrace.serving.chain import chain
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal

@@ -21,7 +21,7 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from headrace.replication.partition_leader import PartitionLeader
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import may_on_cluster
 

@@ -1,0 +1,186 @@
+"""The follower's role of one replica: whom it fetches from, and what it does with the answers.
+
+A follower fetches from the end of its log and names the epoch of its last batch. A leader whose log
+parts from it before that answers with the epoch and offset where its own ended (KIP-595); the
+follower cuts its log back and asks again, until the two agree. Until then neither the high
+watermark nor the start follow the leader's. Who names an epoch that the leader has left behind
+waits for the metadata; all other refusals are tried again after `replica.fetch.backoff.ms`.
+
+A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
+because it has them, so it first stops to fetch until the leader has it leave, then cuts its log at
+the damage and fetches from there like any other that is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.metadata.image import NO_LEADER, PartitionImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.fetch import PartitionData
+from headrace.protocol.record_batch import HEADER_SIZE, LENGTH_AT, LENGTH_OVERHEAD
+from headrace.replication.replica_log import Log
+
+if TYPE_CHECKING:
+    from headrace.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+OFFSETS_ELSEWHERE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+_length = Struct(">i").unpack_from
+
+
+class Position(NamedTuple):
+    """What a follower says of itself when it fetches."""
+
+    offset: int  # it has everything before
+    leader_epoch: int  # which it believes to be current
+    last_epoch: int  # of its last batch; -1: it has none
+    start_offset: int
+
+
+class FollowerRole:
+    """Of one replica in one leader epoch."""
+
+    __slots__ = (
+        "replica",
+        "leader",
+        "epoch",
+        "is_counted_on",
+        "fetches_from_ms",
+        "is_fenced",
+        "lost",
+        "damage",
+    )
+
+    def __init__(self, replica: Replica[Any], partition: PartitionImage) -> None:
+        self.replica = replica
+        self.leader = partition.leader
+        self.epoch = partition.leader_epoch
+        self.fetches_from_ms = 0  # not before; the leader has refused something
+        self.is_fenced = False  # the leader has a newer epoch: the metadata will tell us
+        self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
+        self.damage: int | None = None  # our log cannot be read from here on
+        self.is_counted_on = False  # it may be elected for what it has: in the ISR, or eligible
+        self.counts_on_us(partition)
+
+    def counts_on_us(self, partition: PartitionImage) -> None:
+        broker_id = self.replica.broker.id
+        self.is_counted_on = broker_id in (*partition.isr, *partition.eligible_leader_replicas)
+
+    def fetch_position(self, now_ms: int, wall_ms: int) -> Position | None:
+        """Where to fetch from; None: not now."""
+        replica = self.replica
+        if self.leader == NO_LEADER or self.is_fenced or self.lost or now_ms < self.fetches_from_ms:
+            return None
+        if self.damage is not None and not self._repair(self.damage, wall_ms):
+            return None
+        found = replica.log
+        if replica.vouched_end() < found.end_offset:
+            return None  # a fetch says that we have it, and a power cut could take it back
+        return Position(found.end_offset, self.epoch, found.epochs.latest, found.start_offset)
+
+    def take(self, asked: Position, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
+        """What the leader has answered to a fetch from `asked`."""
+        if asked.leader_epoch != self.epoch or asked.offset != self.replica.log.end_offset:
+            return  # of another time
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            try:
+                self._take_records(answer, wall_ms)
+            except KafkaError as refusal:
+                log.error("%s-%d: %s", self.replica.topic, self.replica.index, refusal)
+                self.back_off(now_ms)
+        elif code in OFFSETS_ELSEWHERE:
+            self.lost = "end"
+        elif code == ErrorCode.FENCED_LEADER_EPOCH:
+            self.is_fenced = True
+        else:
+            self.back_off(now_ms)
+
+    def back_off(self, now_ms: int) -> None:
+        self.fetches_from_ms = now_ms + self.replica.broker.settings.fetch_backoff_ms
+
+    def _take_records(self, answer: PartitionData, wall_ms: int) -> None:
+        replica = self.replica
+        diverging = answer.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            cut = truncation_offset(replica.log, diverging.epoch, diverging.end_offset)
+            self._truncate(cut, wall_ms)
+            return
+        records = whole_batches(memoryview(answer.records or b""))
+        if len(records):
+            replica.log.writer.append_as_is(records, wall_ms=wall_ms)
+        # As far as this log has what the leader's is about.
+        replica.reach(min(answer.high_watermark, replica.log.end_offset))
+        if replica.log.start_offset < answer.log_start_offset <= replica.high_watermark:
+            replica.log.delete_records_before(answer.log_start_offset)
+
+    def _truncate(self, offset: int, wall_ms: int) -> None:
+        replica = self.replica
+        if offset < replica.high_watermark:
+            log.warning(
+                "%s-%d: cut to %d, below the high watermark %d",
+                replica.topic, replica.index, offset, replica.high_watermark,
+            )  # fmt: skip
+        replica.removed_files += replica.log.truncate(offset, wall_ms=wall_ms)
+        replica.high_watermark = min(replica.high_watermark, replica.log.end_offset)
+
+    def bounds_are(self, question: str, epoch: int, offset: int, wall_ms: int) -> None:
+        """The leader of `epoch` says where its log ends or begins, since it did not have what we
+        asked for. A log that ends before the leader's begins has nothing to go on from."""
+        if self.epoch != epoch or self.lost != question:
+            return
+        replica = self.replica
+        if question == "end" and offset >= replica.log.end_offset:
+            self.lost = "start"
+            return
+        self.lost = ""
+        if question == "end":
+            self._truncate(offset, wall_ms)
+        elif offset > replica.log.end_offset:
+            log.warning(
+                "%s-%d: ends at %d, and the leader's begins at %d: it is filled from there",
+                replica.topic, replica.index, replica.log.end_offset, offset,
+            )  # fmt: skip
+            replica.removed_files += replica.log.truncate_fully(offset, wall_ms=wall_ms)
+            replica.high_watermark = offset
+            replica.on_progress(replica)
+
+    def damaged_from(self, offset: int) -> None:
+        """The log cannot be read from `offset` on."""
+        self.damage = offset if self.damage is None else min(self.damage, offset)
+
+    def _repair(self, damage: int, wall_ms: int) -> bool:
+        """Cut the damage off, once nobody counts on what is behind it; whether that was done."""
+        if self.is_counted_on:
+            return False
+        self._truncate(min(damage, self.replica.log.end_offset), wall_ms)
+        self.damage = None
+        return True
+
+
+def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
+    """Where to cut a log if the leader's has `epoch` as the largest that both may know, and
+    `end_offset` as its end (KIP-279)."""
+    own_epoch, own_end = log.offset_for_epoch(epoch)
+    if own_epoch == -1:
+        return min(end_offset, log.end_offset)
+    if own_epoch != epoch:
+        # We lack that epoch: what we have above the one before it is not the leader's. The next
+        # fetch names the older epoch, and the leader answers for that.
+        return min(own_end, log.end_offset)
+    return min(own_end, end_offset, log.end_offset)
+
+
+def whole_batches(records: memoryview) -> memoryview:
+    """Without the last batch, if an answer's limit of bytes has cut it in the middle."""
+    position, size = 0, len(records)
+    while position + HEADER_SIZE <= size:
+        following = position + _length(records, position + LENGTH_AT)[0] + LENGTH_OVERHEAD
+        if following > size or following <= position:
+            break
+        position = following
+    return records[:position]

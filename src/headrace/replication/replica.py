@@ -1,0 +1,398 @@
+"""One partition's replica on this broker, as leader or as follower: what may be written and read.
+
+The metadata say which role it has (`follow`); `LeaderRole` and `FollowerRole` know what belongs to
+one role only. Readers see up to the high watermark. Where this is the only replica and durability
+is `page-cache`, it follows the end of the log at once (`commits_at_once`: the short way of every
+Produce of a cluster of one); otherwise it follows the in-sync replicas, and with durability `disk`
+also this replica's own flushes, so nobody reads what a power cut could take back. acks=all waits
+for it. Readers of committed records see up to the last stable offset: where the first transaction
+began that is still open, or whose marker the high watermark has not passed.
+
+A replica that does not lead has a writer that refuses, so no way of a Produce can forget to ask.
+Whoever waits for an append keeps `led_since` beside its offset: a leader that was deposed and
+elected again meanwhile may have another record there (`outcome_of`).
+Asks for its log through `Log`; `PartitionLog` is one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+from headrace.environment import FileSlice
+from headrace.metadata.image import PartitionImage
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages.alter_partition import ResponsePartitionData
+from headrace.replication.isr_changes import IsrProposal
+from headrace.replication.partition_follower import FollowerRole, Position
+from headrace.replication.partition_leader import LeaderRole
+from headrace.replication.replica_log import Log, Writer
+from headrace.replication.this_broker import ThisBroker
+from headrace.storage.flush import Flush
+from headrace.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+NOBODY = ThisBroker(-1)  # of a replica that was given no broker: it is alone
+NOT_LEADING = -1
+
+
+class NoWriter:
+    """Of a replica that does not lead."""
+
+    def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append_marker(self, **marker: Any) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+NO_WRITER = NoWriter()
+
+
+class Replicated(NamedTuple):
+    """What a follower gets: records, or where its log and the leader's part."""
+
+    records: FileSlice | None = None
+    diverging: tuple[int, int] | None = None  # epoch and its end offset
+
+
+L = TypeVar("L", bound=Log)
+
+
+class Replica(Generic[L]):
+    """The replica of a partition whose log is an `L`; made as the only one, which leads."""
+
+    __slots__ = (
+        "topic",
+        "topic_id",
+        "index",
+        "log",
+        "writer",
+        "epoch",
+        "partition_epoch",
+        "high_watermark",
+        "commits_at_once",
+        "in_sync",
+        "min_in_sync",
+        "waiting",
+        "sessions",
+        "flush_asked",
+        "on_progress",
+        "bytes_in",
+        "broker",
+        "leading",
+        "following",
+        "led_since",
+        "removed_files",
+        "_durable",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: L,
+        epoch: int,
+        *,
+        commits_at_once: bool,
+        on_progress: Callable[[Replica[L]], None],
+        broker: ThisBroker = NOBODY,
+        high_watermark: int | None = None,
+    ) -> None:
+        """`high_watermark` as it was checkpointed; None: all of the log is known to be committed,
+        as it is where nobody else has a replica."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.writer: Writer = log.writer
+        self.epoch = epoch
+        self.partition_epoch = -1  # of the metadata that it follows
+        self._durable = not commits_at_once  # only what is flushed counts as had
+        self.commits_at_once = commits_at_once
+        self.high_watermark: int = log.end_offset
+        if high_watermark is not None:
+            self.high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
+        self.in_sync = 1  # replicas that have everything, this one included
+        self.min_in_sync = 1  # fewer than these, and acks=all is refused
+        self.waiting: dict[Any, None] = {}  # requests that hang on this partition
+        self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
+        self.flush_asked = False
+        self.on_progress = on_progress  # the high watermark has moved other than by an append
+        self.bytes_in = 0
+        self.broker = broker
+        self.leading: LeaderRole | None = None
+        self.following: FollowerRole | None = None
+        self.led_since = epoch  # the epoch in which it became leader; NOT_LEADING: it does not lead
+        self.removed_files: list[str] = []  # by truncation; taken by whoever removes them later
+
+    # Roles
+
+    def follow(self, partition: PartitionImage, now_ms: int) -> None:
+        """The metadata say this of the partition."""
+        if partition.partition_epoch < self.partition_epoch:
+            return  # the answer to an AlterPartition was faster than the metadata
+        if partition.leader == self.broker.id:
+            self._lead(partition, now_ms)
+        else:
+            self._follow(partition)
+        self.partition_epoch = partition.partition_epoch
+
+    def _lead(self, partition: PartitionImage, now_ms: int) -> None:
+        end_offset = self.log.end_offset
+        self.broker.isr_changes.withdraw(self.topic_id, self.index)
+        if self.leading is None:
+            self.following = None
+            self.writer = self.log.writer
+            self.led_since = partition.leader_epoch
+            self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
+        else:
+            self.leading.follow(partition, end_offset, now_ms)
+        self.begin_epoch(partition.leader_epoch)
+        self.in_sync = len(partition.isr)
+        self.commits_at_once = not self._durable and not self.leading.followers
+        self.advance()
+
+    def _follow(self, partition: PartitionImage) -> None:
+        before = self.following
+        if before is not None and before.epoch == partition.leader_epoch:
+            before.counts_on_us(partition)
+            return
+        self.broker.isr_changes.withdraw(self.topic_id, self.index)
+        self.leading = None
+        self.led_since = NOT_LEADING
+        self.writer = NO_WRITER
+        self.commits_at_once = False
+        self.epoch = partition.leader_epoch
+        self.following = FollowerRole(self, partition)
+        if before is not None:
+            self.following.damage = before.damage
+        self.on_progress(self)  # who waits here is told that this is not the leader
+
+    def require_leading(self) -> LeaderRole:
+        if self.leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.leading
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The log notes where the epoch begins, also if nothing is ever written in it: a follower
+        that comes with a later epoch than our last batch must be told that it is none of ours."""
+        self.epoch = epoch
+        if self.log.epochs.latest != epoch:
+            self.log.epochs.assign(epoch, self.log.end_offset)
+
+    # Writing, as leader
+
+    def append(self, records: memoryview, wall_ms: int, *, acks_all: bool) -> tuple[int, int]:
+        """Returns the base offset and the append time (-1 when the producer's own time stands)."""
+        if acks_all and self.in_sync < self.min_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        log = self.log
+        try:
+            appended = self.writer.append(records, leader_epoch=self.epoch, wall_ms=wall_ms)
+        except KafkaError as refusal:
+            if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                log.expect_again(records)
+            raise
+        self.bytes_in += len(records)
+        if self.commits_at_once:
+            self.high_watermark = log.end_offset
+        return appended
+
+    def append_marker(
+        self,
+        wall_ms: int,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        bumps_epoch: bool,
+    ) -> int:
+        """End a transaction here; answers up to where the log must be committed for it to count."""
+        if self.in_sync < self.min_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        end_offset = self.writer.append_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=self.epoch,
+            wall_ms=wall_ms,
+            bumps_epoch=bumps_epoch,
+        )
+        if self.commits_at_once:
+            self.high_watermark = end_offset
+        self.log.producers.forget_decided(self.high_watermark)
+        return end_offset
+
+    def outcome_of(self, end_offset: int, led_since: int) -> ErrorCode | None:
+        """What a producer is told that waits for its records before `end_offset`, which it appended
+        while this replica led since that epoch; None: it waits on."""
+        if self.led_since != led_since:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.log.end_offset < end_offset:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.high_watermark < end_offset:
+            return None
+        in_sync = self.in_sync if self.leading is None else len(self.leading.maximal_isr)
+        if in_sync < self.min_in_sync:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
+    ) -> FileSlice | None:
+        up_to = self.last_stable_offset() if committed else self.high_watermark
+        if offset > self.high_watermark and offset <= self.log.end_offset:
+            return None  # not yet visible; an epoch check has already told impostors apart
+        return self.log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+
+    def aborted_transactions(self, offset: int, records: FileSlice) -> list[tuple[int, int]]:
+        """Producer id and first offset of what a reader of committed records must leave out."""
+        return self.log.aborted_transactions(offset, records, self.last_stable_offset())
+
+    def last_stable_offset(self) -> int:
+        producers = self.log.producers
+        if producers.open_transactions or producers.ended_transactions:
+            return max(producers.last_stable_offset(self.high_watermark), self.log.start_offset)
+        return self.high_watermark
+
+    def latest_offset(self, *, committed: bool) -> int:
+        """As ListOffsets tells it. A new leader knows only later how much is committed: what it
+        would say till then may lie before what the last leader has said."""
+        if self.leading is not None and self.leading.epoch_start_offset > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return self.last_stable_offset() if committed else self.high_watermark
+
+    def require_epoch(self, epoch: int) -> None:
+        """A client that names an epoch must name ours (KIP-320)."""
+        if epoch == -1 or epoch == self.epoch:
+            return
+        if epoch < self.epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # Leading: followers
+
+    def replicate(
+        self,
+        follower: int,
+        broker_epoch: int,
+        position: Position,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        now_ms: int,
+    ) -> Replicated:
+        """What a follower's fetch gets; and what it says of the follower is noted."""
+        self.require_epoch(position.leader_epoch)
+        leading = self.require_leading()
+        leading.require_follower(follower, names_epoch=position.leader_epoch >= 0)
+        end_offset = self.log.end_offset  # before the read, so that appends do not outrun anybody
+        if position.last_epoch >= 0:
+            diverging = self.find_divergence(position.last_epoch, position.offset)
+            if diverging is not None:
+                return Replicated(diverging=diverging)
+        records = self.log.read(
+            position.offset, max_bytes, up_to=end_offset, at_least_one=at_least_one
+        )
+        leading.fetched(
+            follower,
+            position.offset,
+            start_offset=position.start_offset,
+            broker_epoch=broker_epoch,
+            end_offset=end_offset,
+            now_ms=now_ms,
+        )
+        grown = leading.grow(follower, self.high_watermark)
+        if grown is not None:
+            self._propose(leading, grown)
+        self.advance()
+        return Replicated(records)
+
+    def find_divergence(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
+        """The reader's last record is not in this log: the epoch and offset where the two part."""
+        epoch, end_offset = self.log.offset_for_epoch(last_epoch)
+        if epoch == -1 or offset < self.log.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < last_epoch or end_offset < offset:
+            return epoch, end_offset
+        return None
+
+    def tick(self, now_ms: int) -> None:
+        """To be called every half `replica.lag.time.max.ms`: those who lag leave the ISR."""
+        leading = self.leading
+        if leading is None or not leading.followers:
+            return
+        shrunk = leading.shrink(self.log.end_offset, now_ms)
+        if shrunk is not None:
+            log.info("%s-%d: %s stay in sync, others lag", self.topic, self.index, shrunk)
+            self._propose(leading, shrunk)
+        self.advance()
+
+    def _propose(self, leading: LeaderRole, isr: tuple[int, ...]) -> None:
+        self.broker.isr_changes.propose(self, leading.propose(self.topic_id, self.index, isr))
+
+    def proposal_answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
+        leading = self.leading
+        if leading is None:
+            return False
+        again = leading.answered(proposal, answer)
+        self.partition_epoch = leading.partition_epoch
+        self.in_sync = len(leading.isr)
+        self.advance()
+        return again
+
+    def advance(self) -> None:
+        """The high watermark follows the in-sync replicas; it never goes back. Also to be called
+        after appends that do not commit at once, for nobody else may be in sync."""
+        leading = self.leading
+        if leading is None:
+            return
+        minimum = min(self.min_in_sync, len(leading.followers) + 1)
+        self.reach(leading.committed(self.vouched_end(), self.log.end_offset, minimum))
+
+    def reach(self, high_watermark: int) -> None:
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.log.producers.forget_decided(high_watermark)
+            self.on_progress(self)
+
+    def vouched_end(self) -> int:
+        """Up to where this replica counts as having the log."""
+        end_offset = self.log.end_offset
+        return min(self.log.recovery_point, end_offset) if self._durable else end_offset
+
+    # Flushing
+
+    def flush_target(self) -> Flush | None:
+        """What the disk must have so that all that is appended may be seen; None if it has it."""
+        self.flush_asked = False
+        target = self.log.flush_target(everything=True)
+        if target is None:
+            self._show_what_is_safe()  # a flush that the log had asked for took it along
+        return target
+
+    def flushed(self, flush: Flush) -> bool:
+        """False: it proves nothing, ask again."""
+        counts = self.log.flushed(flush)
+        self._show_what_is_safe()
+        return counts
+
+    def _show_what_is_safe(self) -> None:
+        if self.leading is not None:
+            self.advance()
+        elif self.following is None and not self.commits_at_once:
+            self.reach(min(self.log.recovery_point, self.log.end_offset))
+
+
+PartitionLeader = Replica[PartitionLog]

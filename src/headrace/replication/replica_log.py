@@ -1,0 +1,98 @@
+"""What a replica asks of its log, whether it leads or follows.
+
+`PartitionLog` is one, and holds it by its types alone; tests and simulations may bring another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Protocol
+
+from headrace.environment import FileSlice
+from headrace.storage.flush import Flush
+
+
+class Producers(Protocol):
+    """What a replica asks of the producers of its log."""
+
+    @property
+    def open_transactions(self) -> Sized: ...
+
+    @property
+    def ended_transactions(self) -> Sized: ...
+
+    def last_stable_offset(self, high_watermark: int) -> int: ...
+
+    def forget_decided(self, high_watermark: int) -> None: ...
+
+
+class Epochs(Protocol):
+    """Which leader epoch began where."""
+
+    latest: int  # -1: none is known
+
+    def assign(self, epoch: int, start_offset: int) -> None: ...
+
+
+class Writer(Protocol):
+    """How batches get to the end of the log: the first two from a leader, the last from one."""
+
+    def append(
+        self, records: memoryview, *, leader_epoch: int, wall_ms: int
+    ) -> tuple[int, int]: ...
+
+    def append_marker(
+        self,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        wall_ms: int,
+        bumps_epoch: bool = False,
+    ) -> int: ...
+
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> int: ...
+
+
+class Log(Protocol):
+    start_offset: int
+    end_offset: int
+    recovery_point: int  # everything before it is on the disk
+
+    @property
+    def writer(self) -> Writer: ...
+
+    @property
+    def producers(self) -> Producers: ...
+
+    @property
+    def epochs(self) -> Epochs: ...
+
+    def expect_again(self, refused: memoryview) -> None: ...
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
+    ) -> FileSlice | None: ...
+
+    def aborted_transactions(
+        self, offset: int, records: FileSlice, up_to: int
+    ) -> list[tuple[int, int]]: ...
+
+    def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ended; (-1, -1) if unknown."""
+        ...
+
+    def delete_records_before(self, offset: int) -> None: ...
+
+    def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
+        """Cut every batch that reaches `to_offset`; answers the files to remove after a while, as
+        does the next one."""
+        ...
+
+    def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]: ...
+
+    def flush_target(self, *, everything: bool = False) -> Flush | None: ...
+
+    def flushed(self, flush: Flush) -> bool: ...

@@ -1,0 +1,46 @@
+"""What all replicas of one broker share: who it is, who the others are, and how it replicates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.metadata.image import BrokerImage
+from headrace.replication.isr_changes import IsrChanges
+
+NOT_CHECKED = -1  # a broker epoch that nobody compares
+
+
+@dataclass(slots=True)
+class ReplicationSettings:
+    """Named after Kafka's settings, with its defaults."""
+
+    lag_time_max_ms: int = 30_000  # replica.lag.time.max.ms
+    fetch_max_bytes: int = 1 << 20  # replica.fetch.max.bytes, of one partition
+    fetch_response_max_bytes: int = 10 << 20  # replica.fetch.response.max.bytes
+    fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms
+    fetch_min_bytes: int = 1  # replica.fetch.min.bytes
+    fetch_backoff_ms: int = 1_000  # replica.fetch.backoff.ms
+
+
+@dataclass(slots=True)
+class ThisBroker:
+    id: int
+    epoch: int = NOT_CHECKED  # of this start's registration
+    # As the newest metadata have them, this one included.
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    settings: ReplicationSettings = field(default_factory=ReplicationSettings)
+    isr_changes: IsrChanges = field(default_factory=IsrChanges)
+
+    def may_join_isr(self, broker_id: int, fetched_epoch: int | None) -> bool:
+        """Whether the broker is there for good, and is the same start of it that has fetched: one
+        that has been killed and started since may have lost what it had fetched before."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or not broker.alive or fetched_epoch is None:
+            return False
+        return fetched_epoch in (NOT_CHECKED, broker.epoch)
+
+    def is_outdated(self, broker_id: int, fetched_epoch: int) -> bool:
+        """A fetch of an earlier start of that broker, which was long on its way."""
+        broker = self.brokers.get(broker_id)
+        return fetched_epoch != NOT_CHECKED and broker is not None and broker.epoch > fetched_epoch
