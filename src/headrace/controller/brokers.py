@@ -88,14 +88,14 @@ def unfence(image: MetadataImage, broker_id: int) -> list[Any]:
     broker = image.brokers[broker_id]
     back = replace(broker, fenced=False)
     after = replace(image, brokers={**image.brokers, broker_id: back})
-    return [_registration_change(broker, fenced=UNFENCE), *broker_returns(after, broker_id)]
+    return [registration_change(broker, fenced=UNFENCE), *broker_returns(after, broker_id)]
 
 
 def controlled_shutdown(
     image: MetadataImage, broker_id: int, min_in_sync_replicas: int
 ) -> Iterator[Any]:
     broker = image.brokers[broker_id]
-    yield _registration_change(broker, in_controlled_shutdown=1)
+    yield registration_change(broker, in_controlled_shutdown=1)
     yield from broker_leaves(image, broker_id, min_in_sync_replicas)
 
 
@@ -105,10 +105,10 @@ def fence(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> It
     gone = replace(broker, fenced=True)
     after = replace(image, brokers={**image.brokers, broker_id: gone})
     yield from broker_leaves(after, broker_id, min_in_sync_replicas)
-    yield _registration_change(broker, fenced=FENCE)
+    yield registration_change(broker, fenced=FENCE)
 
 
-def _registration_change(
+def registration_change(
     broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0
 ) -> BrokerRegistrationChangeRecord:
     record = BrokerRegistrationChangeRecord()

@@ -9,8 +9,8 @@ only read. Does not decide who may ask for it: `partition_elections.py`, `reassi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -31,6 +31,7 @@ from headrace.protocol.messages.partition_change_record import PartitionChangeRe
 
 RECOVERING = 1
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 class Election(Enum):
@@ -52,6 +53,8 @@ class Wanted:
     eligible: list[int]  # may lead though not in sync: they have all that was acknowledged
     leader: int
     unclean: bool = False  # the leader may lack records that were acknowledged
+    recovery_state: int | None = None  # of the leader, as it says itself; None: as it is
+    directories: dict[int, bytes] = field(default_factory=dict)  # where a replica lies, if it moves
 
 
 def as_it_is(partition: PartitionImage) -> Wanted:
@@ -73,15 +76,21 @@ def partition_change(
     *,
     min_in_sync_replicas: int,
     election: Election = Election.ONLINE,
+    without: Collection[int] = (),
+    distrusted: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
-    """`min_in_sync_replicas` is the static default, for topics that say nothing themselves."""
+    """`min_in_sync_replicas` is the static default, for topics that say nothing themselves.
+
+    Brokers in `without` cannot lead, whatever the image says of them; those who are `distrusted`
+    may have lost what they had, so they stay eligible for nothing either.
+    """
     partition = topic.partitions[index]
     elr_enabled = image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
     complete_reassignment(wanted)
     if elr_enabled:
         minimum = required_in_sync(image, topic.name, min_in_sync_replicas)
-        _keep_eligible(wanted, partition, min(minimum, len(partition.replicas)))
-    may_lead = leadership(image, partition)
+        _keep_eligible(wanted, partition, min(minimum, len(partition.replicas)), distrusted)
+    may_lead = leadership(image, partition, (*without, *distrusted))
     last_known = partition.last_known_elr if elr_enabled else ()
     wanted.leader, wanted.unclean = elected(wanted, last_known, may_lead, election)
     if wanted.leader != partition.leader:
@@ -136,13 +145,15 @@ def elected(
     return NO_LEADER, False
 
 
-def leadership(image: MetadataImage, partition: PartitionImage) -> Callable[[int], bool]:
+def leadership(
+    image: MetadataImage, partition: PartitionImage, without: Collection[int] = ()
+) -> Callable[[int], bool]:
     """Whether a replica is on a broker that is there and in a folder that is not lost."""
     folders = dict(zip(partition.replicas, partition.directories, strict=False))
 
     def may_lead(replica: int) -> bool:
         broker = image.brokers.get(replica)
-        if broker is None or not broker.alive:
+        if broker is None or not broker.alive or replica in without:
             return False
         folder = folders.get(replica, UNASSIGNED_DIRECTORY)
         if folder in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
@@ -160,6 +171,16 @@ def required_in_sync(image: MetadataImage, topic: str, default: int) -> int:
     return default
 
 
+def election_allowed(image: MetadataImage, topic: str, *, static: bool = False) -> Election:
+    """Which replicas may lead when the controller itself elects: a topic may allow unclean
+    elections. `static` holds where neither the topic nor the cluster says anything."""
+    for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, "")):
+        value = image.config(*resource).get(UNCLEAN_ELECTION)
+        if value is not None:
+            return Election.UNCLEAN if value.lower() == "true" else Election.ONLINE
+    return Election.UNCLEAN if static else Election.ONLINE
+
+
 def change(topic: TopicImage, index: int, **changes: Any) -> PartitionChangeRecord:
     """A record that says only what changes; its other fields mean "as it was"."""
     record = PartitionChangeRecord()
@@ -170,12 +191,14 @@ def change(topic: TopicImage, index: int, **changes: Any) -> PartitionChangeReco
     return record
 
 
-def _keep_eligible(wanted: Wanted, partition: PartitionImage, minimum: int) -> None:
+def _keep_eligible(
+    wanted: Wanted, partition: PartitionImage, minimum: int, distrusted: Collection[int]
+) -> None:
     if len(wanted.isr) >= minimum:
         wanted.eligible = []
         return
     candidates = {*wanted.eligible, *partition.isr}
-    wanted.eligible = sorted(candidates.difference(wanted.isr))
+    wanted.eligible = sorted(candidates.difference(wanted.isr, distrusted))
 
 
 def _record(
@@ -184,6 +207,7 @@ def _record(
     """Only what differs from the partition as it is."""
     partition = topic.partitions[index]
     folders = dict(zip(partition.replicas, partition.directories, strict=False))
+    folders |= wanted.directories
     directories = [
         folders[replica] if replica in folders else default_directory(image.brokers[replica])
         for replica in wanted.replicas
@@ -197,9 +221,11 @@ def _record(
         changes["isr"] = wanted.isr
     if wanted.unclean and wanted.leader != partition.leader:
         changes["leader_recovery_state"] = RECOVERING
+    elif wanted.recovery_state not in (None, partition.leader_recovery_state):
+        changes["leader_recovery_state"] = wanted.recovery_state
     if elr_enabled:
         changes |= _last_known_leader(partition, wanted, changes)
-    for field, new, old in (
+    for name, new, old in (
         ("eligible_leader_replicas", wanted.eligible, partition.eligible_leader_replicas),
         ("directories", directories, partition.directories),
         ("replicas", wanted.replicas, partition.replicas),
@@ -207,7 +233,7 @@ def _record(
         ("adding_replicas", wanted.adding, partition.adding_replicas),
     ):
         if tuple(new) != old:
-            changes[field] = new
+            changes[name] = new
     return change(topic, index, **changes) if changes else None
 
 

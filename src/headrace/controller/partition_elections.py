@@ -17,10 +17,9 @@ from headrace.controller.partition_changes import (
     Election,
     as_it_is,
     change,
+    election_allowed,
     partition_change,
-    required_in_sync,
 )
-from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.elect_leaders import (
@@ -70,44 +69,65 @@ def broker_leaves(
 
     `min_in_sync_replicas` is the static default, for topics that say nothing themselves.
     """
-    elr_enabled = image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
     for topic, index, partition in partitions_of(image, broker_id):
         if broker_id not in partition.isr:
             continue
-        isr = [replica for replica in partition.isr if replica != broker_id]
-        changes: dict[str, Any] = {}
-        if isr or elr_enabled:
-            changes["isr"] = isr  # without eligible leaders the last in-sync replica must stay
-        if partition.leader == broker_id:
-            changes["leader"] = _first_alive(image, isr, partition.replicas)
-        if elr_enabled:
-            enough = min(
-                required_in_sync(image, topic.name, min_in_sync_replicas), len(partition.replicas)
-            )
-            changes |= _eligible_after(partition, isr, enough)
-        if changes:
-            yield change(topic, index, **changes)
+        wanted = as_it_is(partition)
+        wanted.isr.remove(broker_id)
+        left = partition_change(
+            image,
+            topic,
+            index,
+            wanted,
+            min_in_sync_replicas=min_in_sync_replicas,
+            election=election_allowed(image, topic.name),
+            without=(broker_id,),
+        )
+        if left is not None:
+            yield left
 
 
-def _first_alive(image: MetadataImage, isr: list[int], replicas: Sequence[int]) -> int:
-    for replica in replicas:
-        if replica in isr and image.brokers[replica].alive:
-            return replica
-    return NO_LEADER
+def broker_is_distrusted(
+    image: MetadataImage, broker_id: int, min_in_sync_replicas: int
+) -> Iterator[PartitionChangeRecord]:
+    """The broker starts after a stop that was not clean, so it may have lost what it had: nobody
+    counts on it before it has caught up again (KIP-966)."""
+    for topic, index, partition in partitions_of(image, broker_id):
+        wanted = as_it_is(partition)
+        if broker_id not in (*wanted.isr, *wanted.eligible):
+            continue
+        wanted.isr = [replica for replica in wanted.isr if replica != broker_id]
+        wanted.eligible = [replica for replica in wanted.eligible if replica != broker_id]
+        left = partition_change(
+            image,
+            topic,
+            index,
+            wanted,
+            min_in_sync_replicas=min_in_sync_replicas,
+            election=election_allowed(image, topic.name),
+            distrusted=(broker_id,),
+        )
+        if left is not None:
+            yield left
 
 
-def _eligible_after(partition: PartitionImage, isr: list[int], enough: int) -> dict[str, Any]:
-    """Who may lead besides the ISR; and, once nobody is in it, who led last."""
-    if len(isr) >= enough:
-        return {}
-    candidates = set(partition.isr) | set(partition.eligible_leader_replicas)
-    eligible = sorted(candidates - set(isr))
-    changes: dict[str, Any] = {}
-    if tuple(eligible) != partition.eligible_leader_replicas:
-        changes["eligible_leader_replicas"] = eligible
-    if not isr and partition.last_known_elr != (partition.leader,):
-        changes["last_known_elr"] = [partition.leader]
-    return changes
+def broker_may_lead(
+    image: MetadataImage, broker_id: int, min_in_sync_replicas: int
+) -> Iterator[PartitionChangeRecord]:
+    """The broker is there again, as `image` says: partitions without a leader may get one."""
+    for topic, index, partition in partitions_of(image, broker_id):
+        if partition.leader != NO_LEADER:
+            continue
+        elected = partition_change(
+            image,
+            topic,
+            index,
+            as_it_is(partition),
+            min_in_sync_replicas=min_in_sync_replicas,
+            election=election_allowed(image, topic.name),
+        )
+        if elected is not None:
+            yield elected
 
 
 def partitions_of(

@@ -1,42 +1,139 @@
-"""Where the replicas of new partitions go.
+"""Where the replicas of new partitions go: Apache's striped placement over racks and brokers.
 
-Leaders take turns over the brokers that are alive, followers come from the next brokers in the
-circle; fenced brokers are used only when the others are too few, and never lead. Racks are not
-looked at. Where the circle begins is derived from the topic's id, so that it needs no chance here.
+Replicas of a partition go to different racks first, then to different brokers of a rack. Leaders
+take turns over the brokers, and after as many partitions as there are brokers the order changes, so
+that the load of a broker that dies is spread over all others. Fenced brokers are used only when the
+others of a rack are too few, and never lead; brokers that stop are not used. Chance is derived from
+the topic's id, so that it needs none here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from headrace.metadata.image import UNASSIGNED_DIRECTORY, BrokerImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.partition_record import PartitionRecord
 
 Brokers = Mapping[int, BrokerImage]
+T = TypeVar("T")
+
+
+class Dice:
+    """Numbers that look like chance and follow from a seed alone (Knuth's MMIX generator)."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & 0xFFFFFFFF_FFFFFFFF
+
+    def below(self, limit: int) -> int:
+        self._state = (self._state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        return (self._state >> 33) % limit
+
+    def shuffle(self, items: list[T]) -> None:
+        for last in range(len(items) - 1, 0, -1):
+            other = self.below(last + 1)
+            items[last], items[other] = items[other], items[last]
+
+
+class Circle:
+    """Brokers in turn; each partition begins one further, and gets nobody twice."""
+
+    __slots__ = ("brokers", "_first", "_taken", "_round")
+
+    def __init__(self, brokers: list[int], dice: Dice) -> None:
+        self.brokers = sorted(brokers)
+        self._first = dice.below(len(brokers)) if brokers else 0
+        self._taken = 0
+        self._round = 0
+
+    def next_in(self, round_: int) -> int | None:
+        if not self.brokers:
+            return None
+        if self._round != round_:
+            self._round = round_
+            self._taken = 0
+            self._first = (self._first + 1) % len(self.brokers)
+        if self._taken >= len(self.brokers):
+            return None
+        self._taken += 1
+        return self.brokers[(self._first + self._taken - 1) % len(self.brokers)]
+
+
+class Racks:
+    """All usable brokers by rack; brokers without one share the nameless rack."""
+
+    def __init__(self, brokers: Brokers, dice: Dice) -> None:
+        usable = [broker for broker in brokers.values() if not broker.in_controlled_shutdown]
+        self.usable = len(usable)
+        self.alive = sum(not broker.fenced for broker in usable)
+        self._dice = dice
+        self._names = sorted({broker.rack or "" for broker in usable})
+        self._alive: dict[str, Circle] = {}
+        self._fenced: dict[str, Circle] = {}
+        for name in self._names:
+            of_rack = [broker for broker in usable if (broker.rack or "") == name]
+            self._fenced[name] = Circle([b.id for b in of_rack if b.fenced], dice)
+            self._alive[name] = Circle([b.id for b in of_rack if not b.fenced], dice)
+        self._first = dice.below(len(self._names)) if self._names else 0
+        self._round = 0
+
+    def place(self, replication_factor: int) -> list[int]:
+        if self._round == self.alive and self.alive > 1:
+            self._shuffle()
+            self._round = 0
+        first = self._first % len(self._names)
+        leader, led_from = self._leader(first)
+        placed = [leader]
+        at, skip = first, led_from
+        while len(placed) < replication_factor:
+            if at == skip:
+                skip = -1  # it has given the leader; the next time round it gives a follower
+            else:
+                name = self._names[at]
+                found = self._alive[name].next_in(self._round)
+                if found is None:
+                    found = self._fenced[name].next_in(self._round)
+                if found is not None:
+                    placed.append(found)
+            at = (at + 1) % len(self._names)
+        self._round += 1
+        self._first = first + 1
+        return placed
+
+    def _leader(self, first: int) -> tuple[int, int]:
+        """Who leads, and from which rack; somebody is alive."""
+        at = first
+        while True:
+            found = self._alive[self._names[at]].next_in(self._round)
+            if found is not None:
+                return found, at
+            at = (at + 1) % len(self._names)
+
+    def _shuffle(self) -> None:
+        self._dice.shuffle(self._names)
+        for name in self._names:
+            self._dice.shuffle(self._fenced[name].brokers)
+            self._dice.shuffle(self._alive[name].brokers)
 
 
 def place(
-    brokers: Brokers, *, partitions: int, replication_factor: int, start: int
+    brokers: Brokers, *, partitions: int, replication_factor: int, seed: int
 ) -> list[list[int]]:
     """The replicas of each partition, the first of which leads."""
-    alive = sorted(broker.id for broker in brokers.values() if broker.alive)
-    others = sorted(broker.id for broker in brokers.values() if not broker.alive)
-    if replication_factor > len(brokers):
+    racks = Racks(brokers, Dice(seed))
+    if replication_factor > racks.usable:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"For {replication_factor} replicas as many brokers are needed, not {len(brokers)}.",
+            f"For {replication_factor} replicas as many brokers are needed, not {racks.usable}.",
         )
-    if not alive:
+    if not racks.alive:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is ready to take a partition."
         )
-    placed = []
-    for index in range(start, start + partitions):
-        turn = index % len(alive)
-        circle = alive[turn:] + alive[:turn] + others
-        placed.append(circle[:replication_factor])
-    return placed
+    return [racks.place(replication_factor) for _ in range(partitions)]
 
 
 def require_manual_assignment(

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.controller.decision import Decision
 from headrace.controller.partition_changes import (
+    UNCLEAN_ELECTION,
     Election,
     Wanted,
     as_it_is,
@@ -37,8 +38,6 @@ from headrace.protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
-
-UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 # Replicas by partition index; None: cancel what is under way.
 Targets = Mapping[int, Sequence[int] | None]

@@ -297,7 +297,7 @@ def _placed(
         image.brokers,
         partitions=rules.num_partitions if partitions == DEFAULT else partitions,
         replication_factor=rules.default_replication_factor if replicas == DEFAULT else replicas,
-        start=topic_id[15],
+        seed=int.from_bytes(topic_id),
     )
 
 
@@ -422,7 +422,7 @@ def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Seq
             image.brokers,
             partitions=added,
             replication_factor=replication_factor,
-            start=topic.id[15] + present,
+            seed=int.from_bytes(topic.id) + present,
         )
     else:
         assignments = [assignment.broker_ids for assignment in wanted.assignments]

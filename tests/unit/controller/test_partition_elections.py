@@ -63,9 +63,9 @@ def test_a_follower_that_leaves_changes_no_leader() -> None:
 def test_below_the_minimum_those_who_left_stay_eligible() -> None:
     image = cluster(isr=[1, 2], leader=1)
     image = after(image, [ConfigRecord(2, "t", "min.insync.replicas", "2")])
-    left = after(image, broker_leaves(image, 2, 1))
+    left = after(image, fence(image, 2, 1))
     assert partition(left).isr == (1,) and partition(left).eligible_leader_replicas == (2,)
-    gone = after(left, broker_leaves(left, 1, 1))
+    gone = after(left, fence(left, 1, 1))
     assert partition(gone).isr == () and partition(gone).leader == NO_LEADER
     assert partition(gone).eligible_leader_replicas == (1, 2)
     assert partition(gone).last_known_elr == (1,)

@@ -1,0 +1,189 @@
+"""Sessions of brokers: who was heard of lately, and what a heartbeat asks for and gets.
+
+Heartbeats are kept in memory of the active controller alone; only what follows from them is
+written: a broker is fenced or unfenced, or hands over what it leads before it stops. A controller
+that becomes active knows no heartbeat yet, so each broker gets a whole session from then on.
+The states and what follows what are Apache's:
+
+    FENCED               -> UNFENCED once it has caught up with its own registration
+    UNFENCED             -> FENCED, CONTROLLED_SHUTDOWN or SHUTDOWN_NOW, as it asks for
+    CONTROLLED_SHUTDOWN  -> SHUTDOWN_NOW when it leads nothing and all others know that
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from headrace.controller.brokers import controlled_shutdown, fence, registration_change
+from headrace.controller.decision import Decision
+from headrace.controller.partition_elections import broker_may_lead
+from headrace.controller.producer_ids import require_current_broker
+from headrace.metadata.image import BrokerImage, MetadataImage
+from headrace.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+
+UNFENCE = -1
+
+
+class State(Enum):
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "hands over what it leads"
+    SHUTDOWN_NOW = "may stop"
+
+
+@dataclass(slots=True)
+class Session:
+    epoch: int  # of the broker's registration
+    heard_at_ms: int
+    metadata_offset: int = -1  # up to where it has replayed the metadata
+    # Up to where all others must have replayed them before it may stop; -1: it does not want to.
+    shutdown_offset: int = -1
+
+
+class BrokerSessions:
+    __slots__ = ("timeout_ms", "_sessions")
+
+    def __init__(self, timeout_ms: int = 9_000) -> None:
+        self.timeout_ms = timeout_ms  # broker.session.timeout.ms
+        self._sessions: dict[int, Session] = {}
+
+    def begin(self, image: MetadataImage, now_ms: int) -> None:
+        """This controller has become the active one."""
+        self._sessions = {
+            broker.id: Session(broker.epoch, now_ms) for broker in image.brokers.values()
+        }
+
+    def registered(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        known = self._sessions.get(broker_id)
+        if known is None or known.epoch != epoch:
+            self._sessions[broker_id] = Session(epoch, now_ms)
+
+    def is_alive(self, broker: BrokerImage | None, now_ms: int) -> bool:
+        """Whether an unfenced broker was heard of within its session."""
+        if broker is None or broker.fenced:
+            return False
+        session = self._sessions.get(broker.id)
+        return session is not None and now_ms - session.heard_at_ms <= self.timeout_ms
+
+    def expired(self, image: MetadataImage, now_ms: int) -> int | None:
+        """One broker that is to be fenced. One at a time, as Apache does: the next decision sees
+        what followed from this one."""
+        for broker_id, session in self._sessions.items():
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.fenced:
+                continue
+            if now_ms - session.heard_at_ms > self.timeout_ms:
+                return broker_id
+        return None
+
+    def heartbeat(
+        self,
+        image: MetadataImage,
+        request: BrokerHeartbeatRequest,
+        *,
+        end_offset: int,
+        min_in_sync_replicas: int,
+        now_ms: int,
+    ) -> Decision[BrokerHeartbeatResponse]:
+        """`end_offset` is where the records that this gives will begin."""
+        require_current_broker(image, request.broker_id, request.broker_epoch)
+        broker = image.brokers[request.broker_id]
+        session = self._sessions.setdefault(broker.id, Session(broker.epoch, now_ms))
+        session.heard_at_ms = max(session.heard_at_ms, now_ms)
+        session.metadata_offset = request.current_metadata_offset
+        current = state_of(broker)
+        following = self._next_state(image, broker, current, request, session)
+        records = list(_records(image, broker, current, following, min_in_sync_replicas))
+        if following is State.CONTROLLED_SHUTDOWN:
+            if session.shutdown_offset < 0:
+                session.shutdown_offset = end_offset + len(records) - 1
+        else:
+            session.shutdown_offset = -1
+        response = BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= broker.epoch,
+            is_fenced=following in (State.FENCED, State.SHUTDOWN_NOW),
+            should_shut_down=following is State.SHUTDOWN_NOW,
+        )
+        return Decision(records, response)
+
+    def _next_state(
+        self,
+        image: MetadataImage,
+        broker: BrokerImage,
+        current: State,
+        request: BrokerHeartbeatRequest,
+        session: Session,
+    ) -> State:
+        if current is State.FENCED:
+            if request.want_shut_down:
+                return State.SHUTDOWN_NOW
+            caught_up = request.current_metadata_offset >= broker.epoch
+            return State.UNFENCED if caught_up and not request.want_fence else State.FENCED
+        if current is State.CONTROLLED_SHUTDOWN:
+            if leads_anything(image, broker.id) or session.shutdown_offset < 0:
+                return State.CONTROLLED_SHUTDOWN
+            all_know = session.shutdown_offset <= self._lowest_active_offset(image)
+            return State.SHUTDOWN_NOW if all_know else State.CONTROLLED_SHUTDOWN
+        if request.want_fence:
+            return State.SHUTDOWN_NOW if request.want_shut_down else State.FENCED
+        if request.want_shut_down:
+            leads = leads_anything(image, broker.id)
+            return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
+        return State.UNFENCED
+
+    def _lowest_active_offset(self, image: MetadataImage) -> int:
+        """Up to where every broker that goes on has replayed the metadata."""
+        offsets = [
+            session.metadata_offset
+            for broker_id, session in self._sessions.items()
+            if broker_id in image.brokers and image.brokers[broker_id].alive
+        ]
+        return min(offsets, default=1 << 62)
+
+
+def state_of(broker: BrokerImage) -> State:
+    if broker.fenced:
+        return State.FENCED
+    return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
+
+
+def leads_anything(image: MetadataImage, broker_id: int) -> bool:
+    return any(
+        partition.leader == broker_id
+        for topic in image.topics.values()
+        for partition in topic.partitions
+    )
+
+
+def _records(
+    image: MetadataImage,
+    broker: BrokerImage,
+    current: State,
+    following: State,
+    min_in_sync_replicas: int,
+) -> Iterator[Any]:
+    if following is current or (current is State.FENCED and following is State.SHUTDOWN_NOW):
+        return
+    if following is State.UNFENCED:
+        yield from unfence_other(image, broker, min_in_sync_replicas)
+    elif following is State.CONTROLLED_SHUTDOWN:
+        yield from controlled_shutdown(image, broker.id, min_in_sync_replicas)
+    else:
+        yield from fence(image, broker.id, min_in_sync_replicas)
+
+
+def unfence_other(
+    image: MetadataImage, broker: BrokerImage, min_in_sync_replicas: int
+) -> Iterator[Any]:
+    """A broker of another process. What it led before it was fenced has another leader by now, or
+    none."""
+    yield registration_change(broker, fenced=UNFENCE)
+    back = replace(broker, fenced=False)
+    after = replace(image, brokers={**image.brokers, broker.id: back})
+    yield from broker_may_lead(after, broker.id, min_in_sync_replicas)
