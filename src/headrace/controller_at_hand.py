@@ -12,6 +12,7 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Parked
 
 
@@ -23,10 +24,13 @@ class ControllerAtHand:
         self._node_id = node_id
 
     def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
-        topics = [
-            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names
-        ]
-        self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
+        self._controller.create_topics(_topics_as_configured(names), now)
+        return self._when_committed(answer, now, with_files=True)
+
+    def create_topics_in_slices(
+        self, names: list[str], answer: Callable[[], Any], now: Now
+    ) -> Steps:
+        yield from self._controller.create_topics_in_slices(_topics_as_configured(names), now)
         return self._when_committed(answer, now, with_files=True)
 
     def create_internal_topic(
@@ -57,3 +61,8 @@ class ControllerAtHand:
         attempt = committed.attempt
         committed.attempt = lambda expired: None if attempt(expired) is None else answer()
         return committed
+
+
+def _topics_as_configured(names: list[str]) -> CreateTopicsRequest:
+    topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
+    return CreateTopicsRequest(topics=topics)

@@ -23,6 +23,7 @@ from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
+from headrace.protocol.steps import Steps
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
@@ -47,6 +48,12 @@ class ControllerPort(Protocol):
 
     def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
         """Make topics with the settings of the broker; those that cannot be made are left out."""
+        ...
+
+    def create_topics_in_slices(
+        self, names: list[str], answer: Callable[[], Any], now: Now
+    ) -> Steps:
+        """The same for many."""
         ...
 
     def create_internal_topic(

@@ -24,12 +24,11 @@ def missing_topics(broker: Broker, request: MetadataRequest) -> list[str]:
     """The names that are to be created before this request is answered."""
     if not request.allow_auto_topic_creation or not broker.values["auto.create.topics.enable"]:
         return []
-    return [
-        topic.name
-        for topic in request.topics or ()
-        if topic.name is not None
-        and topic.topic_id == ZERO_ID
-        and topic.name not in broker.image.topics
-        and topic.name not in INTERNAL_TOPICS
-        and is_legal(topic.name)
-    ]
+    missing = []
+    for topic in request.topics or ():
+        name = topic.name
+        if name is None or topic.topic_id != ZERO_ID or name in broker.image.topics:
+            continue
+        if name not in INTERNAL_TOPICS and is_legal(name):
+            missing.append(name)
+    return missing

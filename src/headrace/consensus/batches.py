@@ -14,8 +14,8 @@ from headrace.protocol.control_records import control_record, read_control_recor
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.record_batch import (
     BatchHeader,
-    Record,
     build,
+    build_values,
     crc_is_right,
     headers_in,
     walk,
@@ -37,11 +37,16 @@ class Batch(NamedTuple):
 def metadata_batch(
     records: Iterable[Any], *, base_offset: int, epoch: int, wall_ms: int, metadata_version: int
 ) -> bytes:
-    entries = [
-        Record(None, metadata_records.encode(record, metadata_version), timestamp=wall_ms)
-        for record in records
-    ]
-    return build(entries, base_offset=base_offset, leader_epoch=epoch)
+    values = encoded(records, metadata_version)
+    return build_values(values, base_offset=base_offset, leader_epoch=epoch, wall_ms=wall_ms)
+
+
+def encoded(records: Iterable[Any], metadata_version: int) -> list[bytes]:
+    """The values of the records in the log."""
+    values = []
+    for record in records:
+        values.append(metadata_records.encode(record, metadata_version))
+    return values
 
 
 def control_batch(messages: Iterable[Any], *, base_offset: int, epoch: int, wall_ms: int) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from struct import Struct
 from typing import Any
 
 from headrace.consensus.batches import Batch, batches_in, control_batch, metadata_batch
@@ -41,15 +42,18 @@ from headrace.consensus.voters import (
     voters_in,
     voters_record,
 )
-from headrace.environment import Disk
+from headrace.environment import Buffer, Disk
 from headrace.metadata.image import InconsistentMetadata, MetadataImage
 from headrace.metadata.snapshot_records import records_of
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.protocol.record_batch import BASE_OFFSET_AT, LEADER_EPOCH_AT
 from headrace.protocol.uuids import METADATA_TOPIC_ID, to_text
 
 READ_SIZE = 1 << 20
+_PLACE = Struct(">q")
+_EPOCH = Struct(">i")
 _TOPIC_ID_TEXT = to_text(METADATA_TOPIC_ID)
 
 
@@ -141,6 +145,12 @@ class MetadataLog:
         self._write(batch, wall_ms)
         return self.log.end_offset - 1
 
+    def append_prepared(self, batch: bytearray, *, wall_ms: int) -> None:
+        """A batch that was made before, for a place that was not known then."""
+        _PLACE.pack_into(batch, BASE_OFFSET_AT, self.log.end_offset)
+        _EPOCH.pack_into(batch, LEADER_EPOCH_AT, self.epoch)  # the CRC covers neither
+        self._write(batch, wall_ms)
+
     def flushed(self, flush: Any) -> bool:
         """A flush of the log has run; False: it proves nothing, ask again."""
         counts = self.log.flushed(flush)
@@ -210,7 +220,7 @@ class MetadataLog:
         )
         self._write(batch, wall_ms)
 
-    def _write(self, batch: bytes, wall_ms: int) -> None:
+    def _write(self, batch: Buffer, wall_ms: int) -> None:
         self.log.writer.append_as_is(memoryview(batch), wall_ms=wall_ms)
         # At once, not at the end of the turn: what the disk refuses must not reach the image.
         self.log.write_at_once()

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.controller.controller import MOST_RECORDS_PER_BATCH
-from headrace.controller.decision import Decision
+from headrace.controller.decision import MOST_RECORDS_PER_BATCH, Decision
 from headrace.metadata.acls import Filter, content_of, found_by
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.acls import (

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
-from headrace.controller.controller import MOST_RECORDS_PER_BATCH
+from headrace.controller.decision import MOST_RECORDS_PER_BATCH
 from headrace.metadata.config_definitions import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -89,6 +90,7 @@ Change = Callable[[Resource, Settings], dict[str, str]]
 RequireMay = Callable[[Resource], None]
 # Raises BadValue for settings of this broker, all of them, that it could not use.
 RequireUsable = Callable[[Settings], None]
+Rule = Callable[[MetadataImage, Settings, Resource, Settings], None]
 
 
 class Judge(NamedTuple):
@@ -125,7 +127,7 @@ def alter_incrementally(
 ) -> Alterations:
     """IncrementalAlterConfigs: each setting that is named is set, deleted, or its list changed."""
     judge = Judge(require_may, require_usable)
-    return _alter(image, given, resources, _changed, judge, validate_only=validate_only)
+    return alter(image, given, resources, changed, judge, validate_only)
 
 
 def replace_all(
@@ -145,7 +147,7 @@ def replace_all(
         return {alteration.name: alteration.value or "" for alteration in resource.alterations}
 
     judge = Judge(require_may, require_usable)
-    return _alter(image, given, resources, replaced, judge, validate_only=validate_only)
+    return alter(image, given, resources, replaced, judge, validate_only)
 
 
 def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
@@ -162,16 +164,19 @@ def late(outcomes: Sequence[Outcome]) -> list[Outcome]:
     ]
 
 
-def _alter(
+def alter(
     image: MetadataImage,
     given: Settings,
     resources: Sequence[Resource],
     change: Change,
     judge: Judge,
-    *,
     validate_only: bool,
 ) -> Alterations:
+    """`change` gives the settings that a resource shall have."""
     times = Counter((resource.type, resource.name) for resource in resources)
+    # The same for all topics, and most of the work for one: found once, if a topic is among them.
+    defaults = cache(lambda: topic_defaults(given, image.configs))
+    rules: dict[int, Rule] = {**_RULES, ResourceType.TOPIC: partial(_require_topic, defaults)}
     records: list[ConfigRecord] = []
     outcomes: list[Outcome] = []
     for resource in resources:
@@ -179,7 +184,7 @@ def _alter(
         try:
             if times[resource.type, resource.name] > 1:
                 raise _bad_request("A resource may be named once in a request.")
-            records += _alter_resource(image, given, resource, change, judge)
+            records += _alter_resource(image, given, resource, change, judge, rules)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         outcomes.append(Outcome(resource.type, resource.name, code, message))
@@ -198,13 +203,14 @@ def _alter_resource(
     resource: Resource,
     change: Change,
     judge: Judge,
+    rules: Mapping[int, Rule],
 ) -> list[ConfigRecord]:
     _require_clear_request(resource)
     stored_as = _stored_name(resource, node_id_of(given))
     judge.require_may(resource)
     now = image.config(resource.type, stored_as)
     wanted = change(resource, now)
-    _RULES[ResourceType(resource.type)](image, given, resource, wanted)
+    rules[ResourceType(resource.type)](image, given, resource, wanted)
     if resource.type == ResourceType.BROKER:
         try:
             judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
@@ -247,7 +253,7 @@ def _require_clear_request(resource: Resource) -> None:
     ]
     if without:
         raise _bad_request(f"There is no value for {', '.join(without)}.")
-    if resource.type not in _RULES:
+    if resource.type != ResourceType.TOPIC and resource.type not in _RULES:
         raise _unknown_type(resource)
 
 
@@ -280,7 +286,7 @@ _SPLITTABLE: dict[int, Mapping[str, Definition]] = {
 }
 
 
-def _changed(resource: Resource, now: Settings) -> dict[str, str]:
+def changed(resource: Resource, now: Settings) -> dict[str, str]:
     wanted = dict(now)
     for alteration in resource.alterations:
         value = alteration.value or ""
@@ -316,12 +322,16 @@ def _list_of(resource: Resource, name: str, now: Settings) -> list[str]:
 
 
 def _require_topic(
-    image: MetadataImage, given: Settings, resource: Resource, wanted: Settings
+    defaults: Callable[[], Mapping[str, Any]],
+    image: MetadataImage,
+    given: Settings,
+    resource: Resource,
+    wanted: Settings,
 ) -> None:
     if not resource.name:
         raise _bad_request("There are no settings of all topics; set those of all brokers.")
     require_legal(resource.name)
-    validate_topic_configs(wanted, topic_defaults(given, image.configs))
+    validate_topic_configs(wanted, defaults())
     if resource.name not in image.topics:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named '{resource.name}'."
@@ -377,8 +387,8 @@ def _require_logger(
         )
 
 
-_RULES: dict[int, Callable[[MetadataImage, Settings, Resource, Settings], None]] = {
-    ResourceType.TOPIC: _require_topic,
+# Topics are among those of a request (`alter`).
+_RULES: dict[int, Rule] = {
     ResourceType.BROKER: _require_broker,
     ResourceType.BROKER_LOGGER: _require_logger,
     ResourceType.GROUP: _require_group,

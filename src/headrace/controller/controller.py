@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace.consensus.metadata_log import MetadataLog
 from headrace.consensus.snapshots import SnapshotWork
 from headrace.controller import brokers, features, topics
 from headrace.controller.brokers import Membership
+from headrace.controller.decision import MOST_RECORDS_PER_BATCH
+from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
 from headrace.controller.topics import TopicRules
 from headrace.environment import Now
@@ -31,16 +33,18 @@ from headrace.metadata.image import MetadataImage
 from headrace.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.no_op_record import NoOpRecord
+from headrace.protocol.steps import in_steps
 from headrace.serving.api import Parked, Waitable
 from headrace.serving.authorization import Authorizer
 
 log = logging.getLogger(__name__)
 
 Response = TypeVar("Response")
+Decided = TypeVar("Decided", bound="HasRecords")
 
-# Apache's bound of one batch; decisions for clients stay below it, elections may need several.
-MOST_RECORDS_PER_BATCH = 10_000
 DEFAULT_TIMEOUT_MS = 60_000
+# One takes some tenths of a second at most: who decides ten times a second may hold the loop once.
+ATTEMPTS_IN_SLICES = 3
 SMALLEST_WORTH_A_SNAPSHOT = 1 << 20
 
 
@@ -66,6 +70,13 @@ class ControllerSettings:
 
 def _always_usable(settings: Mapping[str, str]) -> None:
     """Of a node without listeners that encrypt or ask for a login."""
+
+
+class HasRecords(Protocol):
+    """What a decision is, to the one who writes it."""
+
+    @property
+    def records(self) -> Sequence[Any]: ...
 
 
 class Commit:
@@ -192,10 +203,17 @@ class Controller:
         while chunk := list(islice(remaining, MOST_RECORDS_PER_BATCH)):
             self.log.append(
                 chunk,
-                metadata_version=self._version_for(chunk),
+                metadata_version=self.version_for(chunk),
                 wall_ms=now.wall_ms,
             )
             self._replayed(chunk, now)
+
+    def append_prepared(self, change: PreparedChange, now: Now) -> None:
+        """The same for records that are encoded and replayed already, onto the image as it is."""
+        assert change.base is self.image, "somebody has decided something else meanwhile"
+        self.log.append_prepared(change.batch, wall_ms=change.wall_ms)
+        offset, epoch = self.log.log.end_offset - 1, self.log.epoch
+        self._advance(replace(change.image, offset=offset, epoch=epoch), now)
 
     def commit(
         self,
@@ -255,6 +273,36 @@ class Controller:
         self.append(decision.records, now)
         return decision.response
 
+    def create_topics_in_slices(
+        self, request: CreateTopicsRequest, now: Now
+    ) -> Generator[None, None, CreateTopicsResponse]:
+        """The same for many, without a quota: to be asked once, that must be decided once."""
+        decision = yield from self.decide_in_slices(
+            topics.create_topics, now, request, self.settings.topic_rules, self.new_id
+        )
+        return decision.response
+
+    def decide_in_slices(
+        self, decide: Callable[..., Decided], now: Now, *arguments: Any
+    ) -> Generator[None, None, Decided]:
+        """Decide and write as `append` would, in slices up to the last step, which writes it all:
+        nobody sees a part of it. Others may decide something meanwhile; then it begins again, and
+        the last attempt is one step. `decide(image, *arguments)` may so be called several times.
+        """
+        for _ in range(ATTEMPTS_IN_SLICES):
+            base = self.image
+            decision: Decided = yield from in_steps(decide)(base, *arguments)
+            if not decision.records:
+                return decision
+            version = self.version_for(decision.records)
+            change = yield from prepare(base, decision.records, version, now.wall_ms)
+            if self.image is base:
+                self.append_prepared(change, now)
+                return decision
+        decision = decide(self.image, *arguments)
+        self.append(decision.records, now)
+        return decision
+
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int, now: Now) -> Block:
         """A block that nobody else has; to be used once it is committed."""
         block, record = allocate_block(self.image, broker_id, broker_epoch)
@@ -303,19 +351,23 @@ class Controller:
                 self._wake(commit)
 
     def _replayed(self, records: Sequence[Any], now: Now) -> None:
-        self.image = self.image.apply(
+        image = self.image.apply(
             records,
             offset=self.log.log.end_offset - 1,
             epoch=self.log.epoch,
             wall_ms=now.wall_ms,
         )
+        self._advance(image, now)
+
+    def _advance(self, image: MetadataImage, now: Now) -> None:
+        self.image = image
         self._append_ms = now.monotonic_ms
         self._pending.append(Commit(self.image))
         if not self._flush_asked:
             self._flush_asked = True
             self._wants_flush.append(self)
 
-    def _version_for(self, records: Sequence[Any]) -> int:
+    def version_for(self, records: Sequence[Any]) -> int:
         """The finalized metadata.version; the one that is being bootstrapped if there is none."""
         return self.image.metadata_version or features.metadata_version_in(records)
 

@@ -11,6 +11,12 @@ from typing import Any, Generic, TypeVar
 
 Response = TypeVar("Response")
 
+# Apache's bound of one batch. What a client asks for is one batch or none: half of a request must
+# not survive a crash. Only elections may need several.
+MOST_RECORDS_PER_BATCH = 10_000
+# A decision with so many records is made in slices: one takes 10 to 30 us.
+LARGE_FROM = 500
+
 
 @dataclass(slots=True)
 class Decision(Generic[Response]):

@@ -157,29 +157,32 @@ def require_manual_assignment(
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
 
 
-def new_partition(
-    brokers: Brokers, topic_id: bytes, index: int, replicas: Sequence[int]
-) -> PartitionRecord:
-    """The first in-sync replica leads; a partition without one cannot begin."""
-    isr = [replica for replica in replicas if brokers[replica].alive]
-    if not isr:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"No broker chosen for partition {index} is ready to lead it.",
+def new_partitions(
+    brokers: Brokers, topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]
+) -> list[PartitionRecord]:
+    """Partitions from number `first` on. The first in-sync replica leads; a partition without one
+    cannot begin. What follows from the replicas is found once for all that have the same ones: a
+    request may ask for thousands."""
+    found: dict[tuple[int, ...], tuple[list[int], list[int], list[bytes]]] = {}
+    none: list[int] = []
+    records = []
+    for index, replicas in enumerate(assignments, first):
+        key = tuple(replicas)
+        known = found.get(key)
+        if known is None:
+            isr = [replica for replica in replicas if brokers[replica].alive]
+            if not isr:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"No broker chosen for partition {index} is ready to lead it.",
+                )
+            directories = [default_directory(brokers[replica]) for replica in replicas]
+            known = found[key] = list(replicas), isr, directories
+        same, isr, directories = known
+        records.append(
+            PartitionRecord(index, topic_id, same, isr, none, none, isr[0], 0, 0, 0, directories)
         )
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=isr,
-        removing_replicas=[],
-        adding_replicas=[],
-        leader=isr[0],
-        leader_recovery_state=0,
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[default_directory(brokers[replica]) for replica in replicas],
-    )
+    return records
 
 
 def default_directory(broker: BrokerImage) -> bytes:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.controller.decision import Decision
-from headrace.controller.placement import new_partition, place, require_manual_assignment
+from headrace.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH, Decision
+from headrace.controller.placement import new_partitions, place, require_manual_assignment
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -106,13 +106,24 @@ def create_topics(
             )
         else:
             records += created
+            _require_one_batch(records)
         results.append(result)
     if request.validate_only:
         records = []
     return Decision(records, CreateTopicsResponse(throttle_time_ms=0, topics=results))
 
 
+def is_large(topics: Sequence[CreatableTopic], rules: TopicRules) -> bool:
+    """It takes so long that others should have their turn meanwhile; what is refused does not."""
+    partitions = _partitions_in(topics, rules)
+    return len(topics) + partitions >= LARGE_FROM and partitions <= MOST_PARTITIONS_PER_REQUEST
+
+
 def require_moderate_size(topics: Iterable[CreatableTopic], rules: TopicRules) -> None:
+    _require_at_most(_partitions_in(topics, rules))
+
+
+def _partitions_in(topics: Iterable[CreatableTopic], rules: TopicRules) -> int:
     partitions = 0
     for topic in topics:
         if topic.assignments:
@@ -121,7 +132,7 @@ def require_moderate_size(topics: Iterable[CreatableTopic], rules: TopicRules) -
             partitions += rules.num_partitions
         else:
             partitions += max(topic.num_partitions, 0)
-    _require_at_most(partitions)
+    return partitions
 
 
 def _require_at_most(partitions: int) -> None:
@@ -129,6 +140,15 @@ def _require_at_most(partitions: int) -> None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"One request may create {MOST_PARTITIONS_PER_REQUEST} partitions at most.",
+        )
+
+
+def _require_one_batch(records: Sequence[Any]) -> None:
+    """Refuses the whole request, as Apache does: 5,000 topics of one partition are the most."""
+    if len(records) > MOST_RECORDS_PER_BATCH:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"One request may make {MOST_RECORDS_PER_BATCH} topics, partitions and settings.",
         )
 
 
@@ -156,10 +176,7 @@ def _create_topic(
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
         for name, value in settings.items()
     ]
-    records += [
-        new_partition(image.brokers, topic_id, index, replicas)
-        for index, replicas in enumerate(assignments)
-    ]
+    records += new_partitions(image.brokers, topic_id, 0, assignments)
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -400,6 +417,15 @@ def create_partitions(
     return Decision(records, CreatePartitionsResponse(throttle_time_ms=0, results=results))
 
 
+def adds_many(image: MetadataImage, request: CreatePartitionsRequest) -> bool:
+    """It takes so long that others should have their turn meanwhile."""
+    added = 0
+    for topic in request.topics:
+        known = image.topics.get(topic.name)
+        added += max(topic.count - len(known.partitions), 0) if known is not None else 1
+    return added >= LARGE_FROM
+
+
 def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Sequence[Any]:
     topic = image.topics.get(wanted.name)
     if topic is None:
@@ -433,7 +459,4 @@ def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic) -> Seq
             )
         for replicas in assignments:
             require_manual_assignment(image.brokers, replicas, replication_factor)
-    return [
-        new_partition(image.brokers, topic.id, present + index, replicas)
-        for index, replicas in enumerate(assignments)
-    ]
+    return new_partitions(image.brokers, topic.id, present, assignments)

@@ -13,9 +13,10 @@ know files or topics: `broker/audit.py` writes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import GeneratorType
 from typing import Any
 
 from headrace.environment import Now
@@ -130,6 +131,19 @@ def audited(api: Api, auditor: Auditor, details: Details) -> Api:
         except KafkaError as refusal:
             note(request, call, None, error=refusal.code.name)
             raise
+        if type(answer) is GeneratorType:
+            return in_slices(request, call, answer)
+        return noted(request, call, answer)
+
+    def in_slices(request: Any, call: Call, steps: Generator[None, None, Any]) -> Any:
+        try:
+            answer = yield from steps
+        except KafkaError as refusal:
+            note(request, call, None, error=refusal.code.name)
+            raise
+        return noted(request, call, answer)
+
+    def noted(request: Any, call: Call, answer: Any) -> Any:
         if isinstance(answer, Parked):
             answer.attempt = _noted_later(answer.attempt, lambda got: note(request, call, got))
         else:

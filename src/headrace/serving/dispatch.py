@@ -273,13 +273,13 @@ class Dispatch:
                     answer = error_response(route, answer)
                 elif isinstance(answer, Exception):
                     raise answer
-                if meter is not None:
-                    wait_ms = meter.finish(route.api_key)
-                    answer = throttled(route, answer, wait_ms)
-                    self.throttle(session, wait_ms)
                 if is_large:
-                    answer_later(self, session, route, correlation_id, place, answer)
+                    answer_later(self, session, route, correlation_id, place, answer, meter)
                 else:
+                    if meter is not None:
+                        wait_ms = meter.finish(route.api_key)
+                        answer = throttled(route, answer, wait_ms)
+                        self.throttle(session, wait_ms)
                     frame = route.frame_of_body if type(answer) is bytes else route.frame
                     place.pieces = frame(correlation_id, answer)
                     session.line_bytes += len(place.pieces[0])

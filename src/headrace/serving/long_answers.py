@@ -56,6 +56,7 @@ def answering_of(route: Route, call: Call, at: int) -> Answering:
         request, _ = yield from in_steps(route.decode)(call.frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
         raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+    yield  # reading the last array may have taken long
     handle = route.handle_large or route.handle
     answer = handle(route.owner, request, call)
     if type(answer) is GeneratorType:
@@ -160,14 +161,16 @@ def answer_later(
     correlation_id: int,
     place: Reply,
     answer: Any,
+    meter: Meter | None,
 ) -> None:
-    """A large request has waited and is answered now: its place in line is filled in slices."""
+    """A large request has waited and is answered now: its place in line is filled in slices.
+    `answer` may be made in slices too; then it is throttled (`meter`) when it is there."""
     session.muted += 1
 
     def answering() -> Answering:
         yield
-        return answer
+        return (yield from answer) if type(answer) is GeneratorType else answer
 
     dispatch.long_answers.add(
-        _work(dispatch, session, route, correlation_id, place, answering(), 0, None)
+        _work(dispatch, session, route, correlation_id, place, answering(), 0, meter)
     )

@@ -1,4 +1,4 @@
-"""The quick way from keys and values to a batch."""
+"""The quick ways from keys and values, or from values alone, to a batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,3 +27,10 @@ def test_the_quick_way_to_a_batch_gives_what_the_general_way_gives(pairs, codec,
         is_transactional=producer is not None,
     )
     assert quick == general
+
+
+@given(values=st.lists(st.binary(max_size=600), min_size=1))
+def test_the_quick_way_for_values_alone_gives_what_the_general_way_gives(values):
+    quick = record_batch.build_values(values, base_offset=7, leader_epoch=3, wall_ms=1_700)
+    records = [record_batch.Record(None, value, (), 1_700) for value in values]
+    assert quick == record_batch.build(records, base_offset=7, leader_epoch=3)

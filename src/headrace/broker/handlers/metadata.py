@@ -96,15 +96,28 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     """Many names; those that have to be made first are described when that is done."""
     named = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
     wanted = list(named.values())
-    creates = request.allow_auto_topic_creation and missing_topics(broker, request)
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
-    if creates or by_id or not wanted or request.include_cluster_authorized_operations:
+    if by_id or not wanted or request.include_cluster_authorized_operations:
         return handle(broker, request, call)
     operations = request.include_topic_authorized_operations
+    request.topics = wanted
     refused = refused_topics(broker, request, call)
-    steps = in_steps(describe_all)
-    topics = yield from steps(broker, wanted, call, refused, operations=operations)
-    return respond(broker, call.session.listener, topics)
+
+    def answer() -> Steps:
+        steps = in_steps(describe_all)
+        topics = yield from steps(broker, wanted, call, refused, operations=operations)
+        return respond(broker, call.session.listener, topics)
+
+    missing = yield from in_steps(missing_topics)(broker, request)
+    missing = [name for name in missing if name not in refused]
+    if missing:
+        try:
+            made = yield from broker.controller.create_topics_in_slices(missing, answer, call.now)
+        except KafkaError:
+            pass  # a full disk, or more than one request may create: the others are answered
+        else:
+            return made if type(made) is Parked else (yield from made)
+    return (yield from answer())
 
 
 def describe_all(

@@ -19,6 +19,7 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.quotas import admission
 from headrace.serving.rights import TOPIC, may
@@ -28,25 +29,50 @@ FIRST_VERSION_WITH_QUOTAS = 3  # KIP-599
 
 def handle(
     controller: Controller, request: CreatePartitionsRequest, call: Call
-) -> CreatePartitionsResponse | Parked:
+) -> CreatePartitionsResponse | Parked | Steps:
     denied = _take_out_denied(controller, request, call)
-    decision = topics.create_partitions(
-        controller.image, request, admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
-    )
+    admit = admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
+    # A quota is asked once for each topic, so it must be decided once.
+    if admit is None and request.timeout_ms > 0 and topics.adds_many(controller.image, request):
+        return _handle_large(controller, request, call, denied)
+    decision = topics.create_partitions(controller.image, request, admit)
     decision.response.results += denied
     if request.timeout_ms <= 0:
         return _not_begun(decision.response)
     try:
-        return controller.commit(
-            decision.records,
-            decision.response,
-            call.now,
-            timeout_ms=request.timeout_ms,
-            late=_late,
-            with_files=True,
-        )
+        controller.append(decision.records, call.now)
     except KafkaError as refusal:
         return _refused(decision.response, refusal.code)
+    return _answer(controller, request, call, decision.response)
+
+
+def _handle_large(
+    controller: Controller,
+    request: CreatePartitionsRequest,
+    call: Call,
+    denied: list[CreatePartitionsTopicResult],
+) -> Steps:
+    try:
+        decision = yield from controller.decide_in_slices(
+            topics.create_partitions, call.now, request
+        )
+    except KafkaError as refusal:
+        names = {topic.name: None for topic in request.topics}
+        results = [CreatePartitionsTopicResult(name, refusal.code, None) for name in names]
+        return CreatePartitionsResponse(results=results + denied)
+    decision.response.results += denied
+    return _answer(controller, request, call, decision.response)
+
+
+def _answer(
+    controller: Controller,
+    request: CreatePartitionsRequest,
+    call: Call,
+    response: CreatePartitionsResponse,
+) -> CreatePartitionsResponse | Parked:
+    return controller.answer(
+        response, call.now, timeout_ms=request.timeout_ms, late=_late, with_files=True
+    )
 
 
 def _take_out_denied(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.controller import topics
 from headrace.controller.controller import Controller
 from headrace.metadata.topic_names import METADATA_TOPIC
 from headrace.protocol.acls import Operation
@@ -20,6 +21,7 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.quotas import admission
 from headrace.serving.rights import TOPIC, may, may_on_cluster
@@ -31,18 +33,49 @@ TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 def handle(
     controller: Controller, request: CreateTopicsRequest, call: Call
-) -> CreateTopicsResponse | Parked:
+) -> CreateTopicsResponse | Parked | Steps:
     if request.timeout_ms <= 0:
         return _refused(request, TIMED_OUT)
     denied = _take_out_denied(controller, request, call)
+    admit = admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
+    # A quota is asked once for each topic, so it must be decided once.
+    if admit is None and topics.is_large(request.topics, controller.settings.topic_rules):
+        return _handle_large(controller, request, call, denied)
     try:
-        response = controller.create_topics(
-            request, call.now, admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
-        )
+        response = controller.create_topics(request, call.now, admit)
     except KafkaError as refusal:
-        refused = _refused(request, refusal)
-        refused.topics += denied
-        return refused
+        return _all_refused(request, refusal, denied)
+    return _answer(controller, request, call, response, denied)
+
+
+def _handle_large(
+    controller: Controller,
+    request: CreateTopicsRequest,
+    call: Call,
+    denied: list[CreatableTopicResult],
+) -> Steps:
+    try:
+        response = yield from controller.create_topics_in_slices(request, call.now)
+    except KafkaError as refusal:
+        return _all_refused(request, refusal, denied)
+    return _answer(controller, request, call, response, denied)
+
+
+def _all_refused(
+    request: CreateTopicsRequest, refusal: KafkaError, denied: list[CreatableTopicResult]
+) -> CreateTopicsResponse:
+    refused = _refused(request, refusal)
+    refused.topics += denied
+    return refused
+
+
+def _answer(
+    controller: Controller,
+    request: CreateTopicsRequest,
+    call: Call,
+    response: CreateTopicsResponse,
+    denied: list[CreatableTopicResult],
+) -> CreateTopicsResponse | Parked:
     if controller.authorizer is not None:
         _hide_settings(controller, response, call)
     response.topics += denied

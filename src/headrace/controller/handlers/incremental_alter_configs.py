@@ -7,15 +7,21 @@ everything else on the cluster. Not done: levels of loggers (there is none to ch
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.controller.configurations import (
     Alteration,
+    Alterations,
+    Judge,
     Outcome,
     Resource,
-    alter_incrementally,
+    alter,
+    changed,
     late,
     refuse_all,
 )
 from headrace.controller.controller import Controller
+from headrace.controller.decision import LARGE_FROM
 from headrace.metadata.configs import ResourceType
 from headrace.protocol.acls import CLUSTER_NAME, Operation
 from headrace.protocol.errors import KafkaError
@@ -25,6 +31,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import CLUSTER, GROUP, TOPIC, require
 
@@ -34,7 +41,7 @@ OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
 
 def handle(
     controller: Controller, request: IncrementalAlterConfigsRequest, call: Call
-) -> IncrementalAlterConfigsResponse | Parked:
+) -> IncrementalAlterConfigsResponse | Parked | Steps:
     resources = [
         Resource(
             wanted.resource_type,
@@ -43,18 +50,33 @@ def handle(
         )
         for wanted in request.resources
     ]
+    judge = Judge(
+        lambda resource: require_may_alter(controller, call, resource), controller.require_usable
+    )
+    arguments = controller.settings.given, resources, changed, judge, request.validate_only
+    if sum(len(resource.alterations) for resource in resources) >= LARGE_FROM:
+        return _handle_large(controller, resources, call, arguments)
     try:
-        decided = alter_incrementally(
-            controller.image,
-            controller.settings.given,
-            resources,
-            validate_only=request.validate_only,
-            require_may=lambda resource: require_may_alter(controller, call, resource),
-            require_usable=controller.require_usable,
-        )
+        decided = alter(controller.image, *arguments)
         controller.append(decided.records, call.now)
     except KafkaError as refusal:
         return _response(refuse_all(resources, refusal))
+    return _answer(controller, decided, call)
+
+
+def _handle_large(
+    controller: Controller, resources: list[Resource], call: Call, arguments: tuple[Any, ...]
+) -> Steps:
+    try:
+        decided = yield from controller.decide_in_slices(alter, call.now, *arguments)
+    except KafkaError as refusal:
+        return _response(refuse_all(resources, refusal))
+    return _answer(controller, decided, call)
+
+
+def _answer(
+    controller: Controller, decided: Alterations, call: Call
+) -> IncrementalAlterConfigsResponse | Parked:
     return controller.answer(
         _response(decided.outcomes),
         call.now,

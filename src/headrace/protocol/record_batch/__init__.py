@@ -19,6 +19,7 @@ from headrace.protocol.record_batch.bounds import (
 from headrace.protocol.record_batch.builder import (
     build,
     build_pairs,
+    build_values,
     encode_record,
 )
 from headrace.protocol.record_batch.fast_walks import (
@@ -144,6 +145,7 @@ __all__ = [
     "RecordHeader",
     "build",
     "build_pairs",
+    "build_values",
     "crc_is_right",
     "encode_record",
     "every_record_has_key",
