@@ -189,6 +189,8 @@ class LogCleaner:
         self._round = Round(leader, segments, self._now.monotonic_ms)
         self._partitions.compacting = leader.log
         try:
+            # By a wrong entry aborted records would be kept, or committed ones removed.
+            leader.log.segments.check_aborted(leader.log.end_offset)
             self._runner.start(job, values["log.cleaner.io.max.bytes.per.second"], self)
         except OSError as problem:
             self.failed(f"it could not be begun: {problem.strerror}", damaged=False)

@@ -17,6 +17,7 @@ from headrace.broker.stray_folders import mark_strays, remove_old_strays, say_lo
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
 from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.protocol import uuids
 from headrace.storage import checkpoints
 from headrace.storage.flush import Together, one_by_one, write_and_flush_again
 from headrace.storage.log_folder import LogFolder
@@ -28,6 +29,8 @@ from headrace.storage.unwritten import Unwritten
 log = logging.getLogger(__name__)
 
 METADATA_SEGMENT_BYTES = 1 << 30
+# Ids are random: of their 22 characters two that are not the same have a third or a quarter of one.
+DAMAGED_CHARACTERS = 2
 # The controller's own records are never refused for their size: a batch has up to 10,000 of them.
 METADATA_BATCH_BYTES = 64 << 20
 
@@ -97,6 +100,13 @@ class Partitions:
         for topic, index in list(self._logs.logs):
             known = image.topics.get(topic)
             found_id = self._logs.topic_ids.get((topic, index))
+            if known is not None and found_id is not None and is_damaged_copy(found_id, known.id):
+                log.warning(
+                    "%s-%d: partition.metadata is damaged, its topic id is %s: it is made anew",
+                    topic, index, uuids.to_text(known.id),
+                )  # fmt: skip
+                self._logs.assign_topic_id(topic, index, known.id)
+                found_id = known.id
             if known is None or found_id not in (None, known.id):
                 renamed = self._logs.put_aside_stray(topic, index, self._randomness(16).hex())
                 log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
@@ -220,3 +230,10 @@ class Partitions:
         values = configs.topic_values(self._given, image.configs, topic, defaults)
         settings = LogSettings(**configs.log_settings(values, broker_values))
         return settings, values["min.insync.replicas"]
+
+
+def is_damaged_copy(found: bytes, known: bytes) -> bool:
+    """Whether `found` is the id `known` with a character or two gone wrong: partition.metadata has
+    no checksum, and a folder with another id is no partition of the topic."""
+    pairs = zip(uuids.to_text(found), uuids.to_text(known), strict=True)
+    return 0 < sum(one != other for one, other in pairs) <= DAMAGED_CHARACTERS

@@ -116,13 +116,15 @@ class LogFolder:
             return None
 
     def _read_topic_id(self, partition: Partition, folder: str) -> None:
-        """Not known if the file is missing or was not flushed before a power cut."""
+        """Not known if the file is missing, damaged or was not flushed before a power cut; whoever
+        knows the topic assigns the id then."""
         disk = self._open_files.disk
         path = f"{folder}/{checkpoints.PARTITION_METADATA}"
         if disk.exists(path):
             try:
                 self.topic_ids[partition] = checkpoints.topic_id_from_bytes(disk.read_file(path))
-            except MalformedCheckpoint:
+            except MalformedCheckpoint as problem:
+                log.warning("%s cannot be read (%s): it is made anew", path, problem)
                 disk.remove(path)
 
     # --- partitions come and go

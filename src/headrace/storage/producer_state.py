@@ -14,6 +14,7 @@ passed the marker nobody may count on it, so it holds back the last stable offse
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 from struct import Struct
@@ -24,6 +25,8 @@ from headrace.environment import Disk
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.segment import DELETED, file_name
+
+log = logging.getLogger(__name__)
 
 # A client has at most five batches in flight, so an older duplicate cannot arrive.
 CACHED_BATCHES = 5
@@ -317,9 +320,13 @@ class ProducerState:
         self.clear()
         while self.snapshots:
             offset = self.snapshots[-1]
-            if offset <= not_above and self.from_bytes(self._disk.read_file(self.path(offset))):
-                self.remove_expired(wall_ms, expiration_ms)
-                return offset
+            if offset <= not_above:
+                if self.from_bytes(self._disk.read_file(self.path(offset))):
+                    self.remove_expired(wall_ms, expiration_ms)
+                    return offset
+                log.warning(
+                    "%s is damaged: producers are found again in the log", self.path(offset)
+                )
             self.remove_snapshot(offset)
         return None
 

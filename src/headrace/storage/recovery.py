@@ -68,6 +68,7 @@ class Loader:
         if segments:
             self._remember_damage(segments)
             start_offset = self._believable_start(start_offset, segments, epochs, recovery_point)
+            self._say_if_deleted_records_are_back(start_offset, epochs)
         end_offset = segments[-1].next_offset() if clean and segments else None
         if end_offset is not None or not segments:
             end_offset = start_offset if end_offset is None else end_offset
@@ -116,6 +117,16 @@ class Loader:
                 self.folder, start_offset, believable,
             )  # fmt: skip
         return believable
+
+    def _say_if_deleted_records_are_back(self, start_offset: int, epochs: LeaderEpochs) -> None:
+        """DeleteRecords writes the first epoch's start at once, the checkpoint some time later. A
+        wrong epoch must not hide records, so it is the checkpoint that holds."""
+        if epochs.entries and epochs.entries[0][1] > start_offset:
+            log.warning(
+                "%s: no checkpoint says that the log begins at %d, as its first leader epoch does: "
+                "it begins at %d, and deleted records may be served again",
+                self.folder, epochs.entries[0][1], start_offset,
+            )  # fmt: skip
 
     def _remember_damage(self, segments: list[Segment]) -> None:
         """What an earlier start found; segments that are read now find it themselves."""

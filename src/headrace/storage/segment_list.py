@@ -8,6 +8,7 @@ from headrace.environment import FileSlice
 from headrace.storage.damage import TO_THE_END, Damage, DamagedRecords
 from headrace.storage.flush import Flushable
 from headrace.storage.segment import Segment
+from headrace.storage.transaction_check import check_aborted
 from headrace.storage.transaction_index import Aborted
 
 
@@ -88,10 +89,18 @@ class SegmentList:
         if end is None:
             end = self.end_of(number, log_end_offset)
         found: list[Aborted] = []
-        for segment in self.items[first:]:
-            if segment.transaction_index.collect(offset, min(end, up_to), found):
+        for number in range(first, len(self.items)):
+            index = self.items[number].transaction_index
+            if not index.is_checked:
+                check_aborted(self, number, log_end_offset)
+            if index.collect(offset, min(end, up_to), found):
                 break
         return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+
+    def check_aborted(self, log_end_offset: int) -> None:
+        """Before somebody reads the indexes of aborted transactions from their files."""
+        for number in range(len(self.items)):
+            check_aborted(self, number, log_end_offset)
 
     def unflushed_files(
         self, recovery_point: int, end_offset: int, *, active_too: bool

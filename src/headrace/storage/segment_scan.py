@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 from zlib import crc32
 
 from headrace.protocol.control_records import ControlKind, kind_of, read_end_txn_marker
@@ -17,11 +18,17 @@ from headrace.protocol.record_batch import (
 )
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
-from headrace.storage.transaction_index import Aborted, TransactionIndex
+from headrace.storage.transaction_index import Aborted
 
 SCAN_CHUNK = 1 << 20
 # Magic 0 and 1 carry a CRC-32 of what follows it at byte 12.
 OLD_CRC_AT = 12
+
+
+class Aborts(Protocol):
+    """Whoever wants to know of aborted transactions; the index of a segment is one."""
+
+    def add(self, aborted: Aborted, /) -> None: ...
 
 
 class UnsupportedLog(Exception):
@@ -57,7 +64,7 @@ def replay_producer(
     producers: ProducerState,
     batch: BatchHeader,
     read: Callable[[BatchHeader], memoryview],
-    index: TransactionIndex | None = None,
+    index: Aborts | None = None,
 ) -> None:
     """One batch that is in the log already: it is believed, whatever the rules say.
 
@@ -78,7 +85,7 @@ def replay_producer(
 
 
 def replay_marker(
-    producers: ProducerState, batch: BatchHeader, data: memoryview, index: TransactionIndex | None
+    producers: ProducerState, batch: BatchHeader, data: memoryview, index: Aborts | None
 ) -> None:
     """The end of a transaction; a control batch that compaction emptied says nothing any more."""
     for record in walk(data, len(data)):

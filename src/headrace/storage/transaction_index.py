@@ -4,16 +4,18 @@ An entry is 34 bytes, big-endian: version (int16, 0), producer id, first offset 
 offset of its marker, and the last stable offset as of the marker (int64 each). Entries stand in the
 order of their markers. There is no file while there is no entry, as with Apache Kafka.
 Unlike the other indexes it cannot be told from the file whether an entry is missing, so it is
-flushed with the log; segments that are recovered make theirs anew from the markers.
+flushed with the log; segments that are recovered make theirs anew from the markers, and what
+is read from a file is held against the log before it is used (`transaction_check.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.environment import File
+from headrace.environment import Disk, File
 from headrace.storage.open_files import OpenFiles
 
 ENTRY = Struct(">hqqqq")
@@ -30,16 +32,22 @@ class Aborted(NamedTuple):
 
 
 class TransactionIndex:
-    __slots__ = ("path", "file", "_open_files", "_entries")
+    __slots__ = ("path", "file", "is_checked", "is_whole", "_open_files", "_entries")
 
     def __init__(self, open_files: OpenFiles, path: str) -> None:
         self.path = path
         self.file: File | None = None
+        self.is_checked = False  # what the file said agrees with the log, or comes from it
+        self.is_whole = True  # every byte of the file belonged to an entry of this version
         self._open_files = open_files
         self._entries: list[Aborted] | None = None  # None: not read yet
 
+    @property
+    def disk(self) -> Disk:
+        return self._open_files.disk
+
     def entries(self) -> list[Aborted]:
-        """All of them; read from the file once. A torn last entry does not count."""
+        """All of them; read from the file once, as far as they can be."""
         if self._entries is None:
             self._entries = self._read()
         return self._entries
@@ -51,6 +59,7 @@ class TransactionIndex:
         data = disk.read_file(self.path)
         whole = data[: len(data) - len(data) % ENTRY.size]
         found = [Aborted(*fields) for version, *fields in ENTRY.iter_unpack(whole) if not version]
+        self.is_whole = len(found) * ENTRY.size == len(data)
         return found
 
     def add(self, aborted: Aborted) -> None:
@@ -71,7 +80,19 @@ class TransactionIndex:
         What stands in the file stays there as far as it is right: a log that is read again because
         the disk is full could not write it a second time.
         """
-        self._entries = []
+        self._entries, self.is_checked = [], True
+
+    def replace(self, entries: list[Aborted]) -> None:
+        """The file was wrong: put another in its place, durably. On a full disk it stays, and the
+        next start finds it wrong again."""
+        self.let_go()
+        self._entries = list(entries)
+        with suppress(OSError):
+            if entries:
+                data = [ENTRY.pack(VERSION, *entry) for entry in entries]
+                self.disk.write_file(self.path, data)
+            else:
+                self.disk.remove(self.path)
 
     def cut_to_entries(self) -> None:
         """Remove what the file has behind them."""
