@@ -121,6 +121,32 @@ def test_coroutines(postgres, engine):
     assert bills(engine) == 1
 
 
+def test_a_worker_that_is_halted_inside_a_statement_is_ended_too(postgres, engine):
+    """asyncpg has prepared and not executed: to the database the session is not idle."""
+
+    async def story():
+        table, message_id = "once_halted", fresh_id()
+        pool = create_async_engine(postgres.async_url)
+        once = Sql(pool, table=table, lock_wait="100ms", longest_pause="300ms")
+        async with once.attempt_async("billing", message_id) as halted:
+            native = (await halted.db.get_raw_connection()).driver_connection
+            await native.prepare("INSERT INTO bills VALUES ('by the halted one')")
+            while True:
+                try:
+                    async with once.attempt_async("billing", message_id) as attempt:
+                        assert not attempt.duplicate
+                        await attempt.db.execute(text("INSERT INTO bills VALUES ('x')"))
+                    break
+                except TryLater:
+                    continue
+            assert native.is_closed()
+        await pool.dispose()
+
+    with pytest.raises(TryLater):  # what the halted one hears when it goes on
+        asyncio.run(story())
+    assert bills(engine) == 1
+
+
 def notify(once, message_id, *, fail=False):
     with once.attempt("notices", message_id) as attempt:
         if attempt.duplicate:

@@ -52,6 +52,7 @@ from sqlalchemy.sql.elements import TextClause
 from headrace.app.message_ids import former_id, may_be_known_formerly, was_this
 from headrace.app.once import OnceAttempt
 from headrace.app.retry import Duration, TryLater, milliseconds
+from headrace.app.standing_transactions import LOCK_NOT_AVAILABLE, end_standing, sqlstate
 
 # 255 + 512 characters of four bytes just fit into MySQL's longest key (3,072 bytes).
 LONGEST_GROUP = 255
@@ -156,6 +157,9 @@ class Sql:
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
                 self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
+            if sqlstate(failure) == LOCK_NOT_AVAILABLE and not entered:
+                with suppress(SQLAlchemyError, OSError), connection.begin():
+                    self._end_standing(connection)
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
@@ -183,6 +187,10 @@ class Sql:
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
                 self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
+            if sqlstate(failure) == LOCK_NOT_AVAILABLE and not entered:
+                with suppress(SQLAlchemyError, OSError):
+                    async with connection.begin():
+                        await connection.run_sync(self._end_standing)
             if _is_away(failure, inside_handler=entered):
                 raise _try_later(failure) from failure
             raise
@@ -242,6 +250,9 @@ class Sql:
                 limits += f", idle_transaction_timeout = {_whole_seconds(pause_ms)}"
             return text(limits)
         return None
+
+    def _end_standing(self, connection: Connection) -> None:
+        end_standing(connection, self.table.name, self._longest_pause_ms)
 
     def _insert_if_absent(self, dialect: str) -> Insert | None:
         match dialect:
@@ -332,8 +343,7 @@ def _is_away(failure: Exception, *, inside_handler: bool) -> bool:
         return not isinstance(failure, DataError)
     if not isinstance(failure, DBAPIError):
         return False
-    state = getattr(failure.orig, "sqlstate", None) or getattr(failure.orig, "pgcode", None) or ""
-    return failure.connection_invalidated or state.startswith(AWAY_STATES)
+    return failure.connection_invalidated or sqlstate(failure).startswith(AWAY_STATES)
 
 
 def _try_later(why: Exception) -> TryLater:
