@@ -214,6 +214,10 @@ class Partitions:
             broker_epoch=broker_epoch, high_watermarks=high_watermarks, together=together
         )
 
+    @property
+    def count(self) -> int:
+        return len(self._logs.logs)
+
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         for path in paths:
             heappush(self._removals, (self._now.monotonic_ms + delay_ms, path))

@@ -16,7 +16,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 log = logging.getLogger(__name__)
@@ -29,15 +29,49 @@ Done = Callable[[OSError | None], None]
 FLUSHES_AT_ONCE = 16
 
 
-def at_once(works: Sequence[Work]) -> None:
-    """Works that wait for the disk, side by side; raises what the first of them raised."""
-    if len(works) < 2:
-        for work in works:
-            work()
-        return
-    with ThreadPoolExecutor(min(FLUSHES_AT_ONCE, len(works))) as threads:
-        for done in [threads.submit(work) for work in works]:
-            done.result()
+# A clean end that takes longer says how far it is, so often.
+SAY_EVERY_S = 1.0
+
+
+class ClosingFlushes:
+    """The flushes of a clean end: side by side, with a word about how far they are."""
+
+    __slots__ = ("done", "_all", "_say", "_every_s")
+
+    def __init__(
+        self,
+        all_of_them: Callable[[], int],
+        say: Callable[[int, int], None],
+        every_s: float = SAY_EVERY_S,
+    ) -> None:
+        """`say(done, all)` is called once in `every_s`."""
+        self.done = 0
+        self._all = all_of_them
+        self._say = say
+        self._every_s = every_s
+
+    def __call__(self, works: Sequence[Work]) -> None:
+        """Raises what one of them raised."""
+        if not works:
+            return
+        with ThreadPoolExecutor(min(FLUSHES_AT_ONCE, len(works))) as threads:
+            running = {threads.submit(work) for work in works}
+            while running:
+                ended, running = wait(running, self._every_s, FIRST_EXCEPTION)
+                for one in ended:
+                    one.result()
+                self.done += len(ended)
+                if running:
+                    self._say(self.done, self._all())
+
+
+def say_how_far(done: int, all_of_them: int) -> None:
+    log.info(
+        "stopping: the disk has taken the logs of %d of %d partitions; wait, or what it has not "
+        "taken is read again at the next start",
+        done,
+        all_of_them,
+    )
 
 
 class Flusher:

@@ -35,7 +35,7 @@ from headrace.server.addresses import Listener as Place
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection_limits import Limits, settings_of_listeners
-from headrace.server.flusher import Flusher, at_once
+from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
 from headrace.server.folder_rights import close_to_others
 from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
@@ -139,7 +139,7 @@ class Server:
                 stopwatch=perf_counter_ns if settings.metrics is not None else None,
                 request_clock=perf_counter_ns,
                 compaction=self.cleaner,
-                together=at_once,
+                together=ClosingFlushes(lambda: self.node.partitions.count, say_how_far),
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None

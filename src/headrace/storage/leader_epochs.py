@@ -73,6 +73,17 @@ class LeaderEpochs:
         above = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[above - 1][0] if above else -1
 
+    def fit(self, start_offset: int, end_offset: int) -> None:
+        """What was read is made to fit the log that was found. Not saved: each start does the same,
+        and the next entry, which mostly comes at once, saves it. A start writes one file less for
+        each partition so."""
+        entries = [entry for entry in self.entries if entry[1] < end_offset]
+        above = bisect_right(entries, start_offset, key=lambda entry: entry[1])
+        if above:
+            entries = [(entries[above - 1][0], start_offset), *entries[above:]]
+        self.entries = entries
+        self.latest = entries[-1][0] if entries else -1
+
     def truncate_from_end(self, end_offset: int) -> None:
         kept = [entry for entry in self.entries if entry[1] < end_offset]
         self._keep(kept)

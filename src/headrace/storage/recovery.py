@@ -84,9 +84,8 @@ class Loader:
             self._begin_anew(segments, epochs, producers, start_offset)
             end_offset = start_offset
         self._make_active(segments[-1])
-        epochs.truncate_from_start(start_offset)
         # An empty log keeps the epoch in which it was emptied.
-        epochs.truncate_from_end(max(end_offset, start_offset + 1))
+        epochs.fit(start_offset, max(end_offset, start_offset + 1))
         producers.remove_snapshots_except({segment.base_offset for segment in segments})
         flushed = end_offset if clean else min(recovery_point or 0, end_offset)
         self._save_damage(segments)

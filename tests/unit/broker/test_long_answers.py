@@ -9,6 +9,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
     describe_configs,
     describe_groups,
+    describe_producers,
     fetch,
     find_coordinator,
     list_offsets,
@@ -82,6 +83,16 @@ LARGE = {
         4,
         lambda: find_coordinator.FindCoordinatorRequest("", 0, ["g", *NAMES]),
         lambda answer: {found.key: found.error_code for found in answer.coordinators},
+    ),
+    "DescribeProducers": (
+        describe_producers,
+        0,
+        lambda: describe_producers.DescribeProducersRequest(
+            [describe_producers.TopicRequest("orders", list(range(len(NAMES))))]
+        ),
+        lambda answer: {
+            part.partition_index: part.error_code for part in answer.topics[0].partitions
+        },
     ),
     "DescribeGroups": (
         describe_groups,

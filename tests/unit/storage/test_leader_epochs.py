@@ -1,5 +1,7 @@
 """Where leader epochs began and ended."""
 
+import os
+
 import pytest
 
 from headrace.server.real_disk import RealDisk
@@ -63,3 +65,25 @@ def test_the_file_has_every_change(epochs, tmp_path):
     epochs.clear()
     assert again() == []
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+
+
+def test_a_start_fits_them_to_the_log_and_writes_the_file_once(epochs, tmp_path):
+    epochs.assign(9, 100)  # nothing was ever written in it
+    again = LeaderEpochs(RealDisk(), str(tmp_path))
+    again.load()
+    found = os.stat(again.path)
+    again.fit(12, 100)
+    assert again.entries == [(3, 12), (7, 25)]
+    assert again.latest == 7
+    assert os.stat(again.path).st_ino == found.st_ino, "it is written when the next epoch begins"
+    again.assign(11, 100)
+    last = LeaderEpochs(RealDisk(), str(tmp_path))
+    last.load()
+    assert last.entries == [(3, 12), (7, 25), (11, 100)]
+
+
+def test_an_empty_log_keeps_the_epoch_in_which_it_was_emptied(epochs):
+    epochs.fit(40, 41)
+    assert epochs.entries == [(7, 40)]
+    epochs.fit(0, 1)
+    assert epochs.entries == []

@@ -17,6 +17,7 @@ from headrace.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from headrace.protocol.steps import steps_of
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, require
@@ -61,4 +62,4 @@ def active_producers(leader: PartitionLeader) -> list[ProducerState]:
     ]
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1))
+API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=steps_of(handle))
