@@ -71,9 +71,12 @@ class Partitions:
         return self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}")
 
     def open_metadata_log(
-        self, name: str, start_offset: int, recovery_point: int, *, clean: bool
+        self, name: str, start_offset: int, recovery_point: int, cut_bytes: int, *, clean: bool
     ) -> PartitionLog:
-        """Lies in the same folder, belongs to the quorum, which alone decides what goes."""
+        """Lies in the same folder, belongs to the quorum, which alone decides what goes; it has cut
+        so many bytes from the log's end just now."""
+        if cut_bytes:
+            self.open_files.findings.count_cut(cut_bytes)
         settings = LogSettings(
             segment_bytes=METADATA_SEGMENT_BYTES,
             max_message_bytes=METADATA_BATCH_BYTES,

@@ -335,7 +335,10 @@ class Groups:
         if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return no_such_group(group)
         if group is not None and error.code() in NOT_YET:
-            return NoCoordinator(f"No broker is ready to look after group {group}; try again.")
+            return NoCoordinator(
+                f"No broker is ready to look after group {group}; try again. If that lasts, the "
+                "broker's log says why."
+            )
         # We are no member: to a stranger the last of these say that the group has some.
         if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
             return _is_active(f"{group} has active members")

@@ -32,6 +32,7 @@ class UnusableMetadata(Exception):
 class Opening(NamedTuple):
     start_offset: int  # of the oldest snapshot: what is before it is gone or about to go
     recovery_point: int  # nothing before it may be cut
+    cut_bytes: int = 0  # what was cut from the end
 
 
 def prepare_log(disk: Disk, folder: str, *, clean: bool, wall_ms: int) -> Opening:
@@ -44,15 +45,14 @@ def prepare_log(disk: Disk, folder: str, *, clean: bool, wall_ms: int) -> Openin
     require_whole(found, clean=clean)
     covered = [damage for damage in found.damage if damage.until <= found.base]
     torn = [damage for damage in found.damage if damage.until > found.base]
-    if torn:
-        _cut(disk, found, torn[0], wall_ms)
+    cut_bytes = _cut(disk, found, torn[0], wall_ms) if torn else 0
     if covered:
         _begin_behind_snapshot(disk, found, covered[0], wall_ms)
     snapshots = found.all_snapshots
     if not snapshots:
-        return Opening(0, found.recovery_point or 0)
+        return Opening(0, found.recovery_point or 0, cut_bytes)
     flushed = max(found.recovery_point or 0, snapshots[-1].end_offset)
-    return Opening(found.base if covered else snapshots[0].end_offset, flushed)
+    return Opening(found.base if covered else snapshots[0].end_offset, flushed, cut_bytes)
 
 
 def require_whole(found: Survey, *, clean: bool) -> None:
@@ -91,11 +91,13 @@ def _flushed_behind(found: Survey, damage: LogDamage, *, clean: bool) -> int:
     return damage.until if damage.until != ENDLESS else found.base
 
 
-def _cut(disk: Disk, found: Survey, damage: LogDamage, wall_ms: int) -> None:
-    """End the log before `damage`. Later segments keep their bytes under other names."""
+def _cut(disk: Disk, found: Survey, damage: LogDamage, wall_ms: int) -> int:
+    """End the log before `damage`; answers how many bytes that takes away. Later segments keep
+    theirs under other names."""
     tail = f"{damage.path}.cut-at-{damage.position}-{wall_ms}"
     with_bytes = _copy_from(disk, damage.path, damage.position, tail)
     removed = [path for path in map(found.path, found.segments) if path > damage.path]
+    later = sum(map(disk.size, removed))
     for path in removed:
         disk.rename(path, f"{path}.cut-{wall_ms}")
     file = disk.open(damage.path)
@@ -115,6 +117,7 @@ def _cut(disk: Disk, found: Survey, damage: LogDamage, wall_ms: int) -> None:
         f"they are kept in {tail}" if with_bytes else "all of them were zeros",
         f", and {len(removed)} later segments beside it" if removed else "",
     )
+    return cut + later
 
 
 def _copy_from(disk: Disk, path: str, position: int, to: str) -> bool:

@@ -98,9 +98,12 @@ class Findings:
         self.ranges_skipped = 0  # reads that went on behind damage
         self._said: set[tuple[str, int, int]] = set()
 
-    def cut(self, folder: str, cut: Cut, reason: str) -> None:
+    def count_cut(self, size: int) -> None:
         self.cuts += 1
-        self.cut_bytes += cut.size
+        self.cut_bytes += size
+
+    def cut(self, folder: str, cut: Cut, reason: str) -> None:
+        self.count_cut(cut.size)
         log.warning(
             "%s: cut %d bytes from offset %d on, which were never vouched for: %s",
             folder, cut.size, cut.first_offset, reason,

@@ -115,7 +115,7 @@ class PartitionLog:
                 open_files.disk.remove_folder(folder)
             raise
         log._unflushed.new_names = not clean  # a node that was killed may not have flushed them
-        if is_new:
+        if is_new or log.recovery_point < log.active.base_offset:  # or what was found is not safe
             log._unflushed.names_are_new()
         return log
 

@@ -80,6 +80,14 @@ class Loader:
             end_offset = self._recover(
                 segments, first, epochs, producers, recovery_point, start_offset
             )
+            if recovery_point is not None and recovery_point > end_offset:
+                log.error(
+                    "%s: the checkpoint says that the log is flushed up to %d, but it ends at %d: "
+                    "it is not believed, and all of the log is read",
+                    self.folder, recovery_point, end_offset,
+                )  # fmt: skip
+                recovery_point = None
+                end_offset = self._recover(segments, 0, epochs, producers, None, start_offset)
         if end_offset < start_offset or not segments:
             self._begin_anew(segments, epochs, producers, start_offset)
             end_offset = start_offset
@@ -246,11 +254,6 @@ class Loader:
                 self._cut_behind(segments, number, end_offset, recovery)
                 break
         self._close_damaged_end(segments, producers, end_offset)
-        if recovery_point is not None and recovery_point > end_offset:
-            log.error(
-                "%s: the checkpoint says that the log is flushed up to %d, but it ends at %d",
-                self.folder, recovery_point, end_offset,
-            )  # fmt: skip
         return end_offset
 
     def _say_if_its_end_is_lost(self, recovery: SegmentRecovery, end_offset: int) -> None:

@@ -141,7 +141,8 @@ class SegmentRecovery:
         if self.below is not None:
             return self.below
         assert self.recovery_point is not None, "else it would have been cut"
-        return self.recovery_point
+        # A wrong recovery point must not make the log leap: no batch has more records than bytes.
+        return min(self.recovery_point, damage.first_offset + damage.size)
 
     def _take(self, batch: BatchHeader) -> None:
         segment = self.segment

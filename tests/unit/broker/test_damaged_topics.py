@@ -1,7 +1,10 @@
 """What a client is told of a partition whose records are damaged on the disk."""
 
+import logging
+
 from headrace.broker.handlers.describe_configs import damage_of
 from headrace.storage.damage import Cut, Damage
+from tests.unit.broker.bench import Bench
 from tests.unit.storage.a_log import ALog
 
 
@@ -36,3 +39,16 @@ def test_damage_and_cuts_are_settings_that_can_only_be_read(tmp_path):
     assert (damaged.name, damaged.value) == ("headrace.damaged.offsets", "0:3-4")
     assert (cut.name, cut.value) == ("headrace.cut.offsets", "0:9+77")
     assert damaged.read_only and cut.read_only
+
+
+def test_a_cut_of_the_metadata_log_is_counted_and_said(tmp_path, caplog):
+    """Half of a record that a power cut left: nobody was told of it."""
+    Bench(tmp_path / "data").create("orders")
+    with (tmp_path / "data/__cluster_metadata-0/00000000000000000000.log").open("ab") as file:
+        file.write(b"torn" * 20)
+    with caplog.at_level(logging.WARNING):
+        bench = Bench(tmp_path / "data")
+    findings = bench.node.partitions.open_files.findings
+    assert (findings.cuts, findings.cut_bytes) == (1, 80)
+    assert "80 bytes" in caplog.text
+    assert "orders" in bench.node.broker.image.topics

@@ -212,3 +212,16 @@ def test_every_single_bit_of_a_batch_can_be_found_again() -> None:
     twice = bytearray(batch)
     twice[70] ^= 9
     assert mended(bytes(twice), base_offset=40) is None
+
+
+def test_unflushed_damage_that_a_start_would_cut_much_behind_is_named_before_that(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One bit in the middle, and the checkpoint vouches for nothing."""
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").write_bytes(b"0\n0\n")
+    flip(data / "orders-0" / FIRST_LOG, 30_000)
+    [finding] = checked(data, capsys)["findings"]
+    assert finding["kind"] == "damaged" and "with all that follows" in finding["advice"]
+    repaired(data, capsys, "flip-bits")
+    assert checked(data, capsys)["findings"] == []

@@ -158,6 +158,31 @@ def test_a_wrong_recovery_point_costs_nothing(tmp_path, recovery_point):
     assert read_all(log) == (list(range(12)), [])
 
 
+def test_a_recovery_point_behind_the_end_is_not_believed(tmp_path, caplog):
+    """It vouches for nothing: closed segments are read as well, and flushed again."""
+    log = filled(tmp_path, count=30)
+    base, position = batch_at(log, 7)
+    log.log.let_go()
+    log.wants_flush.clear()
+    flip(log, base, "log", position + PAYLOAD)
+    log.open(clean=False, recovery_point=1000)
+    assert "flushed up to 1000, but it ends at 30" in caplog.text
+    assert read_all(log) == ([n for n in range(30) if n != 7], [7])
+    assert log.log.recovery_point == 0 and log.wants_flush == [log.log]
+
+
+def test_a_wrong_recovery_point_makes_no_log_leap(tmp_path, caplog):
+    log = filled(tmp_path, segment_bytes=10_000)
+    _, position = batch_at(log, 11)
+    log.log.let_go()
+    flip(log, 0, "log", position + PAYLOAD)
+    log.open(clean=False, recovery_point=10**9)
+    assert "not believed" in caplog.text
+    assert log.append_values(b"on") < 1000
+    found, refused = read_all(log)
+    assert found[:11] == list(range(11)) and 11 in refused
+
+
 def test_records_that_were_deleted_stay_so(tmp_path):
     log = filled(tmp_path, segment_bytes=10_000)
     log.log.delete_records_before(7)

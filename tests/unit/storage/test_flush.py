@@ -54,6 +54,17 @@ def test_a_roll_asks_for_a_flush_of_the_closed_segment_only(tmp_path):
     assert names(log.log.flush_target(everything=True)) == [f"{1:020d}.log"]
 
 
+def test_after_a_kill_closed_segments_are_flushed_so_that_the_next_start_may_believe_them(tmp_path):
+    log = ALog(tmp_path, segment_bytes=200)
+    for _ in range(4):
+        log.append_values(b"x" * 100)
+    log.wants_flush.clear()
+    log.kill(recovery_point=0)
+    assert log.wants_flush == [log.log] and log.log.recovery_point == 0
+    log.flush(everything=False)
+    assert log.log.recovery_point == log.log.active.base_offset > 0
+
+
 def test_what_waits_for_the_end_of_the_turn_is_written_before_it_is_flushed(tmp_path):
     log = ALog(tmp_path)
     log.append_values(b"a")

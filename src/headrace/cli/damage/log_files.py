@@ -79,11 +79,19 @@ def _check_segment(log: LogFiles, base: int, following: int, passed: Passed) -> 
 
 
 def _damaged_range(log: LogFiles, path: Path, damage: DamagedRange) -> Finding:
-    unfinished = not log.clean and damage.offset >= log.recovery_point
+    """Torn by a power cut, or damaged. The next start cuts what was not flushed, so good batches
+    behind it are worth a repair before that."""
+    unflushed = not log.clean and damage.offset >= log.recovery_point
+    is_end = damage.next_offset is None and int(path.stem) == log.bases[-1]
+    unfinished = unflushed and (log.contiguous or is_end)
     advice: str
     remedies: tuple[Remedy, ...]
     if unfinished:
-        advice, remedies = "was not flushed; the next start cuts it and keeps a copy", ()
+        copied = " and keeps a copy" if log.contiguous else ""
+        advice, remedies = f"was not flushed; the next start cuts it{copied}", ()
+    elif unflushed:
+        advice = "was not flushed; the next start cuts the log here, with all that follows"
+        remedies = (Remedy.FLIP,)
     elif log.contiguous:
         advice, remedies = "", (Remedy.FLIP, Remedy.CUT_METADATA)
     else:
