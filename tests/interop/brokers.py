@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import os
 import random
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from tests.interop.java_session import JavaSession
 from tests.interop.tools import java_command
@@ -40,8 +42,12 @@ ONE_NODE = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
+# Suites run beside each other, and while a node is down each of their processes would find its port
+# free. So a port is this process's own, by a lock on its file here, for as long as it lives.
+PORT_LOCKS = Path("/tmp/headrace-test-ports")
+
 _started: set[subprocess.Popen[bytes]] = set()
-_given: set[int] = set()
+_given: dict[int, TextIO] = {}  # ports and their locks
 
 
 @atexit.register
@@ -52,7 +58,7 @@ def _end_all() -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on now, and that nobody else here was given."""
+    """A port nobody listens on now, and that no other test on this machine was given."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe:
@@ -60,9 +66,20 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in _given:
-            _given.add(port)
+        if port not in _given and _lock(port):
             return port
+
+
+def _lock(port: int) -> bool:
+    PORT_LOCKS.mkdir(exist_ok=True)
+    file = (PORT_LOCKS / str(port)).open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    _given[port] = file
+    return True
 
 
 def answers(port: int) -> bool:

@@ -206,7 +206,10 @@ def test_two_clusters_mirror_each_other_and_a_group_can_move_over(
     ways = list(itertools.permutations(clusters))
     log = tmp_path / "mirror.log"
     settings = properties(tmp_path / "mirror.properties", mirror(*clusters, free_port()))
-    command = ecosystem_java("org.apache.kafka.connect.mirror.MirrorMaker", settings, heap="512m")
+    java, *words = ecosystem_java(
+        "org.apache.kafka.connect.mirror.MirrorMaker", settings, heap="512m"
+    )
+    command = [java, "-Dkafka.log.level=INFO", *words]  # its log tells what it waited for
     for source in clusters:
         source.create("orders", {"retention.ms": "-1", "max.message.bytes": "2000000"})
         source.put("orders", range(RECORDS))
