@@ -16,7 +16,8 @@ from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from headrace.serving.api import Api, Call, Refused
 
 # For other brokers, of which there are none yet.
-NOT_FOR_CLIENTS = frozenset({67})  # AllocateProducerIds
+# AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
+NOT_FOR_CLIENTS = frozenset({56, 62, 63, 67, 73})
 # A test compares it with Kafka's definitions.
 FOR_CONTROLLERS = frozenset(
     {17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 43, 44, 45, 46, 49, 50, 51, 55, 57, 60}

@@ -71,12 +71,12 @@ class BrokerSessions:
         session = self._sessions.get(broker.id)
         return session is not None and now_ms - session.heard_at_ms <= self.timeout_ms
 
-    def expired(self, image: MetadataImage, now_ms: int) -> int | None:
+    def expired(self, image: MetadataImage, now_ms: int, without: int | None = None) -> int | None:
         """One broker that is to be fenced. One at a time, as Apache does: the next decision sees
         what followed from this one."""
         for broker_id, session in self._sessions.items():
             broker = image.brokers.get(broker_id)
-            if broker is None or broker.fenced:
+            if broker is None or broker.fenced or broker_id == without:
                 continue
             if now_ms - session.heard_at_ms > self.timeout_ms:
                 return broker_id

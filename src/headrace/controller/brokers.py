@@ -2,7 +2,7 @@
 
 A broker is fenced until it has caught up with the metadata; its epoch is the offset of the batch
 that registers it, so every start has a larger one. A broker that stops in an orderly way hands over
-what it leads first (controlled shutdown). Not done: heartbeats of other brokers.
+what it leads first (controlled shutdown). Brokers of other processes: `broker_registrations.py`.
 """
 
 from __future__ import annotations

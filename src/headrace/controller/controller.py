@@ -7,7 +7,8 @@ happens here: the controller puts itself on the list `wants_flush`, whoever serv
 `flush_target()`, runs it on another thread, and reports with `flushed(...)`.
 
 Rules: nothing changes `image` but `append`; answers leave after the listeners of `on_committed`
-have seen the image they speak of. Not done: other voters, heartbeats of other brokers.
+have seen the image they speak of. Sessions of other brokers are kept in memory alone
+(`broker_heartbeats.py`). Not done: other voters.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any, Protocol, TypeVar
 from headrace.consensus.metadata_log import MetadataLog
 from headrace.consensus.snapshots import SnapshotWork
 from headrace.controller import brokers, features, topics
+from headrace.controller.broker_heartbeats import BrokerSessions
 from headrace.controller.brokers import Membership
 from headrace.controller.decision import MOST_RECORDS_PER_BATCH
+from headrace.controller.leader_balance import balance_leaders
 from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
 from headrace.controller.topics import TopicRules
@@ -57,6 +60,9 @@ class ControllerSettings:
     # What the node was started with; passwords are among it.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     min_in_sync_replicas: int = 1
+    session_timeout_ms: int = 9_000  # broker.session.timeout.ms
+    balance_leaders: bool = True  # auto.leader.rebalance.enable
+    balance_interval_ms: int = 300_000  # leader.imbalance.check.interval.seconds
     # Names of the controller's listeners that this node opens; mostly none in a cluster of one.
     open_listeners: frozenset[str] = frozenset()
     snapshot_after_bytes: int = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
@@ -109,6 +115,8 @@ class Controller:
         "_snapshot_running",
         "_snapshot_ms",
         "_append_ms",
+        "sessions",
+        "_balanced_ms",
     )
 
     def __init__(
@@ -141,6 +149,8 @@ class Controller:
         self._snapshot_running = False
         self._snapshot_ms = 0
         self._append_ms = 0
+        self.sessions = BrokerSessions(settings.session_timeout_ms)
+        self._balanced_ms = 0
 
     # Life
 
@@ -165,6 +175,8 @@ class Controller:
             if broker.id != self.settings.node_id and not broker.fenced:
                 self._fence(broker.id, now)
         self.append(brokers.unfence(self.image, self.settings.node_id), now)
+        self.sessions.begin(self.image, now.monotonic_ms)
+        self._balanced_ms = now.monotonic_ms
 
     def stop(self, now: Now) -> None:
         """Hand over what this node leads; to be flushed before the node ends."""
@@ -174,7 +186,10 @@ class Controller:
         self._fence(node_id, now)
 
     def tick(self, now: Now) -> None:
-        """What is due by time: a snapshot, or a record that shows we are alive."""
+        """What is due by time: silent brokers are fenced, preferred leaders get back what they led,
+        a snapshot, or a record that shows we are alive."""
+        if len(self.image.brokers) > 1:
+            self._look_after_brokers(now)
         idle_ms = self.settings.idle_interval_ms
         if idle_ms and now.monotonic_ms - self._append_ms >= idle_ms:
             self.append([NoOpRecord()], now)
@@ -188,6 +203,20 @@ class Controller:
                     partial(self._snapshot_ended, wall_ms=now.wall_ms),
                 )
             )
+
+    def _look_after_brokers(self, now: Now) -> None:
+        settings = self.settings
+        own = settings.node_id  # in this process: it is as alive as we are
+        expired = self.sessions.expired(self.image, now.monotonic_ms, without=own)
+        if expired is not None:
+            log.warning("broker %d was not heard of for its session: it is fenced", expired)
+            self._fence(expired, now)
+        if (
+            settings.balance_leaders
+            and now.monotonic_ms - self._balanced_ms >= settings.balance_interval_ms
+        ):
+            self._balanced_ms = now.monotonic_ms
+            self.append(balance_leaders(self.image, settings.min_in_sync_replicas), now)
 
     @property
     def broker_epoch(self) -> int:

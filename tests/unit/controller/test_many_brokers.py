@@ -340,7 +340,6 @@ def test_preferred_leaders_get_back_what_they_led() -> None:
     balanced = after(image, balance_leaders(image, 1))
     assert partition(balanced).leader == 1
     assert balance_leaders(balanced, 1) == []
-    assert balance_leaders(image, 1, percentage=100) == []
     away = cluster([2, 3], 2)
     assert balance_leaders(away, 1) == [], "it is not in sync"
 

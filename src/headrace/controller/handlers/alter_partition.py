@@ -1,0 +1,39 @@
+"""AlterPartition, v2-3: a leader says which replicas of its partitions are in sync.
+
+v3 names the broker epoch of each (KIP-903). Needs CLUSTER_ACTION. What counts and what does not is
+in `in_sync_changes.py`; the answer leaves when the change is committed.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.in_sync_changes import alter_partition
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import alter_partition as messages
+from headrace.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: AlterPartitionRequest, call: Call
+) -> AlterPartitionResponse | Parked:
+    try:
+        require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+        minimum = controller.settings.min_in_sync_replicas
+        decision = alter_partition(controller.image, request, call.version, minimum)
+        return controller.commit(decision.records, decision.response, call.now, late=_late)
+    except KafkaError as refusal:
+        return AlterPartitionResponse(error_code=refusal.code)
+
+
+def _late(response: AlterPartitionResponse) -> AlterPartitionResponse:
+    """Nobody knows yet whether it will be committed: the leader asks again."""
+    return AlterPartitionResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(2, 4), owner="controller")

@@ -1,0 +1,37 @@
+"""AssignReplicasToDirs, v0: a broker with several data folders says which replica lies in which.
+
+KIP-858. Needs CLUSTER_ACTION; what follows is in `replica_directories.py`.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.replica_directories import assign_replicas
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import assign_replicas_to_dirs as messages
+from headrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: AssignReplicasToDirsRequest, call: Call
+) -> AssignReplicasToDirsResponse | Parked:
+    try:
+        require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+        minimum = controller.settings.min_in_sync_replicas
+        decision = assign_replicas(controller.image, request, minimum)
+        return controller.commit(decision.records, decision.response, call.now, late=_late)
+    except KafkaError as refusal:
+        return AssignReplicasToDirsResponse(error_code=refusal.code)
+
+
+def _late(response: AssignReplicasToDirsResponse) -> AssignReplicasToDirsResponse:
+    return AssignReplicasToDirsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")

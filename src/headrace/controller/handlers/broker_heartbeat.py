@@ -1,0 +1,49 @@
+"""BrokerHeartbeat, v0-2: a broker is alive, and wants to be fenced, unfenced or to stop.
+
+v1 data folders that have failed (KIP-858). v2 folders that take no new replicas, which are not
+looked at. Needs CLUSTER_ACTION. The answer leaves when what followed from it is committed.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.replica_directories import directories_failed
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import broker_heartbeat as messages
+from headrace.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: BrokerHeartbeatRequest, call: Call
+) -> BrokerHeartbeatResponse | Parked:
+    now = call.now
+    minimum = controller.settings.min_in_sync_replicas
+    try:
+        require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+        decision = controller.sessions.heartbeat(
+            controller.image,
+            request,
+            end_offset=controller.image.offset + 1,
+            min_in_sync_replicas=minimum,
+            now_ms=now.monotonic_ms,
+        )
+        controller.append(decision.records, now)
+        broker = controller.image.brokers[request.broker_id]
+        failed = directories_failed(controller.image, broker, request.offline_log_dirs, minimum)
+        controller.append(list(failed), now)
+    except KafkaError as refusal:
+        return BrokerHeartbeatResponse(error_code=refusal.code)
+    return controller.answer(decision.response, now, late=_late)
+
+
+def _late(response: BrokerHeartbeatResponse) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 3), owner="controller")

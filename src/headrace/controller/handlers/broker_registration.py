@@ -1,0 +1,51 @@
+"""BrokerRegistration, v0-4: a broker joins the cluster, fenced until its heartbeats say otherwise.
+
+v1 ZooKeeper migration, refused. v2 data folders. v3 the broker epoch of the last clean stop
+(KIP-966). v4 unchanged. Needs CLUSTER_ACTION. The answer leaves when the registration is committed;
+the epoch in it is the broker's from then on.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.broker_registrations import register
+from headrace.controller.controller import Controller
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import broker_registration as messages
+from headrace.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: BrokerRegistrationRequest, call: Call
+) -> BrokerRegistrationResponse | Parked:
+    now = call.now
+    try:
+        require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+        known = controller.image.brokers.get(request.broker_id)
+        is_own = request.broker_id == controller.settings.node_id
+        decision = register(
+            controller.image,
+            request,
+            call.version,
+            epoch=controller.image.offset + 1,
+            has_session=is_own or controller.sessions.is_alive(known, now.monotonic_ms),
+            min_in_sync_replicas=controller.settings.min_in_sync_replicas,
+        )
+    except KafkaError as refusal:
+        return BrokerRegistrationResponse(error_code=refusal.code)
+    answer = controller.commit(decision.records, decision.response, now, late=_late)
+    epoch = decision.response.broker_epoch
+    controller.sessions.registered(request.broker_id, epoch, now.monotonic_ms)
+    return answer
+
+
+def _late(response: BrokerRegistrationResponse) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 5), owner="controller")
