@@ -1,7 +1,7 @@
 """Headrace: an event-streaming platform in Python that speaks the Kafka protocol.
 
-Importing this package loads nothing else; its public parts are loaded when they are first touched:
-`headrace.client`, `headrace.app`, `headrace.testing`, and their main names, as in
+Importing this package loads nothing else; its public parts are loaded when first touched:
+`headrace.client`, `headrace.app`, `headrace.outbox`, `headrace.testing`, and main names, as in
 `from headrace import Producer, Consumer` and `from headrace import App, Message, Retry`.
 """
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from headrace.client import Consumer as Consumer
     from headrace.client import Producer as Producer
     from headrace.client import TopicPartition as TopicPartition
+    from headrace.outbox import Outbox as Outbox
 
 __version__ = "0.1.0"
 
-PUBLIC_PARTS = ("app", "client", "testing")
+PUBLIC_PARTS = ("app", "client", "outbox", "testing")
 CLIENT_NAMES = (
     "Admin",
     "AsyncConsumer",
@@ -34,6 +35,7 @@ CLIENT_NAMES = (
     "TopicPartition",
 )
 APP_NAMES = ("App", "Message", "PartialFailure", "Publish", "Redis", "Retry", "Sql", "TryLater")
+OUTBOX_NAMES = ("Outbox",)
 
 
 def __getattr__(name: str) -> object:
@@ -45,8 +47,10 @@ def __getattr__(name: str) -> object:
         return getattr(import_module("headrace.client"), name)
     if name in APP_NAMES:
         return getattr(import_module("headrace.app"), name)
+    if name in OUTBOX_NAMES:
+        return getattr(import_module("headrace.outbox"), name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *PUBLIC_PARTS, *CLIENT_NAMES, *APP_NAMES]
+    return ["__version__", *PUBLIC_PARTS, *CLIENT_NAMES, *APP_NAMES, *OUTBOX_NAMES]

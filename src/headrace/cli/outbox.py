@@ -1,0 +1,303 @@
+"""`headrace outbox`: make the tables, run a relay, look at what waits and at what was parked."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import Bootstrap, ClientConfig, ClientSettings, Json, Timeout, cluster_at
+from headrace.cli.failure import Failure
+from headrace.cli.log_level import LogLevel
+from headrace.contract import durations
+from headrace.foreign_text import escaped_bytes
+from headrace.installation import command_to_add
+from headrace.log_lines import log_to_stderr
+
+if TYPE_CHECKING:
+    from headrace.services.outbox.store import ParkedRow, Store
+
+app = typer.Typer(
+    help="Messages written with a database change: tables, relay, parked rows.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+DatabaseUrl = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATABASE_URL",
+        envvar="HEADRACE_DATABASE_URL",
+        help="Such as postgresql://user@host/name, mariadb://..., sqlite:///file.db.",
+        show_default=False,
+    ),
+]
+Ids = Annotated[list[int], typer.Argument(metavar="ID...", show_default=False)]
+
+
+@app.command()
+def init(
+    database_url: DatabaseUrl,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many relays can share the work; it never changes."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--print", help="Only print the SQL.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the tables where they are missing."""
+    with _database(database_url) as store:
+        from headrace.services.outbox import schema
+
+        if show:
+            chosen = schema.SHARDS if shards is None else shards
+            for statement in schema.statements(store.engine.dialect.name, chosen):
+                output.say(f"{statement};")
+            return
+        connection = store.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        with connection as db:
+            facts = schema.create(db, shards)
+    if as_json:
+        output.answer_json({"outbox": facts.outbox_id, "shards": facts.shards})
+    else:
+        output.say(f"The outbox {facts.outbox_id} is there, with {facts.shards} shards.")
+
+
+@app.command()
+def relay(
+    database_url: DatabaseUrl,
+    name: Annotated[
+        str | None, typer.Option(help="Of this relay, in `status` (default: the machine's).")
+    ] = None,
+    on_poison: Annotated[
+        str,
+        typer.Option(
+            metavar="skip|wait",
+            help="Later rows of a parked row's key: send them, or let them wait behind it.",
+        ),
+    ] = "skip",
+    keep: Annotated[
+        str, typer.Option(metavar="DURATION", help="Keep sent rows so long: 7d, or forever.")
+    ] = "0ms",
+    lease: Annotated[
+        str, typer.Option(metavar="DURATION", help="Others take over so long after a crash.")
+    ] = "10s",
+    rows: Annotated[int, typer.Option(min=1, max=50_000, help="In one transaction.")] = 5000,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health here.")
+    ] = None,
+    log_level: LogLevel = "info",
+    as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Send rows to Kafka until interrupted; start several, and they share the shards."""
+    if on_poison not in ("skip", "wait"):
+        raise Failure(f"--on-poison is skip or wait, not {on_poison}.")
+    log_to_stderr(level=log_level, as_json=as_json, anew=True)
+    with _database(database_url) as store, cluster_at(bootstrap, x, client_config, timeout) as at:
+        from headrace.services.outbox.main import serve
+        from headrace.services.outbox.relay import Settings
+
+        settings = Settings(
+            lease_ms=_milliseconds(lease, "--lease"),
+            rows=rows,
+            blocks=on_poison == "wait",
+            keep_ms=None if keep == "forever" else _milliseconds(keep, "--keep"),
+            relay=name,
+        )
+        try:
+            serve(store.engine, at, settings, None if metrics is None else _address(metrics))
+        except OSError as taken:
+            raise Failure(f"Cannot listen on {metrics}: {taken.strerror or taken}.") from None
+
+
+@app.command()
+def status(database_url: DatabaseUrl, as_json: Json = False) -> None:
+    """What waits, for how long, which relay has it, and what holds it up."""
+    with _database(database_url) as store:
+        from headrace.services.outbox.status import status_of
+
+        found = status_of(store)
+    if as_json:
+        output.answer_json(found)
+        return
+    output.table(
+        ("shard", "relay", "sent to", "waiting", "oldest", "parked"),
+        [
+            (
+                each.shard,
+                each.owner,
+                each.sent_id,
+                each.waiting,
+                None if each.oldest_ms is None else durations.write(each.oldest_ms // 1000 * 1000),
+                each.parked,
+            )
+            for each in found.shards
+        ],
+    )
+    for each in found.shards:
+        if each.problem:
+            output.say(f"shard {each.shard}: {each.problem}")
+    if not found.relays:
+        output.note("No relay is running: `headrace outbox relay DATABASE_URL` starts one.")
+    if found.held_up_by:
+        output.note(f"Rows wait for {found.held_up_by}.")
+
+
+@app.command("list")
+def list_(
+    database_url: DatabaseUrl,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Rows that were parked because they cannot be sent."""
+    with _database(database_url) as store:
+        parked = store.parked(most=limit)
+    if as_json:
+        output.answer_json([_described(each) for each in parked])
+        return
+    output.table(
+        ("id", "topic", "key", "state", "reason"),
+        [
+            (each.row.id, each.row.topic, escaped_bytes(each.row.key), each.state, each.reason)
+            for each in parked
+        ],
+    )
+
+
+@app.command()
+def show(
+    database_url: DatabaseUrl,
+    row_id: Annotated[int, typer.Argument(metavar="ID", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """All of one parked row."""
+    with _database(database_url) as store:
+        found = store.parked(row_id)
+    if not found:
+        raise Failure(f"No row {row_id} is parked; `headrace outbox list` has those that are.")
+    described = _described(found[0])
+    if as_json:
+        output.answer_json(described)
+        return
+    for name, value in described.items():
+        output.say(f"{name}: {value}")
+
+
+@app.command()
+def retry(database_url: DatabaseUrl, ids: Ids, as_json: Json = False) -> None:
+    """Let the relay send parked rows again."""
+    with _database(database_url) as store:
+        count = store.retry(ids)
+    _say_count(count, len(ids), "to be sent again", as_json)
+
+
+@app.command()
+def discard(
+    database_url: DatabaseUrl,
+    ids: Ids,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete parked rows: they will never be sent."""
+    if not yes and not output.confirmed(f"Delete {output.count(len(ids), 'row')} for good?"):
+        raise typer.Abort
+    with _database(database_url) as store:
+        count = store.forget(ids)
+    _say_count(count, len(ids), "deleted", as_json)
+
+
+@app.command()
+def resume(
+    database_url: DatabaseUrl,
+    shard: Annotated[int, typer.Option(help="Which one.")],
+    after: Annotated[int, typer.Option(min=0, help="Go on after the row of this id.")],
+    as_json: Json = False,
+    bootstrap: Bootstrap = None,
+    x: ClientSettings = [],
+    client_config: ClientConfig = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Say where a shard goes on that has stopped: on a new cluster, after a restored backup."""
+    with _database(database_url) as store, cluster_at(bootstrap, x, client_config, timeout) as at:
+        from headrace.services.outbox.resumption import resume as set_position
+
+        set_position(store, at, shard, after=after)
+    if as_json:
+        output.answer_json({"shard": shard, "after": after})
+    else:
+        output.say(f"Shard {shard} goes on after row {after}.")
+
+
+def _say_count(count: int, asked: int, what: str, as_json: bool) -> None:
+    if as_json:
+        output.answer_json({"rows": count})
+    else:
+        output.say(f"{output.count(count, 'row')} {what}.")
+    if count < asked:
+        raise Failure(f"{output.count(asked - count, 'row')} of these are not parked.")
+
+
+def _described(each: ParkedRow) -> dict[str, Any]:
+    row = each.row
+    return {
+        "id": row.id,
+        "shard": each.shard,
+        "topic": row.topic,
+        "key": escaped_bytes(row.key),
+        "payload": escaped_bytes(row.payload),
+        "headers": row.headers,
+        "message_id": row.message_id,
+        "created_ms": row.created_ms,
+        "state": each.state,
+        "reason": each.reason,
+        "parked_ms": each.parked_ms,
+    }
+
+
+@contextmanager
+def _database(url: str) -> Iterator[Store]:
+    """What fails inside ends in one sentence; a password in the URL is not part of it."""
+    if importlib.util.find_spec("sqlalchemy") is None:
+        raise Failure(f"The outbox needs SQLAlchemy: {command_to_add('sql')}")
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from headrace.services.outbox.engines import engine_for
+    from headrace.services.outbox.schema import OutboxError
+    from headrace.services.outbox.store import Store
+
+    try:
+        engine = engine_for(url)
+        try:
+            yield Store(engine)
+        finally:
+            engine.dispose()
+    except OutboxError as failure:
+        raise Failure(str(failure)) from failure
+    except SQLAlchemyError as failure:
+        said = str(failure).partition("\n")[0]
+        if "headrace_outbox" in said:
+            said = "it has no outbox tables, make them with `headrace outbox init`"
+        raise Failure(f"The database does not do that: {said}.") from failure
+
+
+def _milliseconds(given: str, option: str) -> int:
+    try:
+        return durations.parse(given)
+    except ValueError as wrong:
+        raise Failure(f"{option}: {wrong}.") from None
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise Failure(f"{text} is not HOST:PORT, such as 127.0.0.1:9096.")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,145 @@
+"""What an application may give as `db`: its own connection, in its own transaction.
+
+SQLAlchemy's connections and sessions, also those for asyncio, and connections of the drivers
+themselves: psycopg, PyMySQL and their kin, sqlite3. A connection that commits each statement by
+itself is refused: the row would be there without the change that it tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session, scoped_session
+
+from headrace.services.outbox.schema import OutboxError
+
+# driver: (dialect, placeholder)
+DRIVERS = {
+    "psycopg": ("postgresql", "%s"),
+    "psycopg2": ("postgresql", "%s"),
+    "pymysql": ("mysql", "%s"),
+    "MySQLdb": ("mysql", "%s"),
+    "mariadb": ("mysql", "?"),
+    "mysql": ("mysql", "%s"),
+    "sqlite3": ("sqlite", "?"),
+    "_sqlite3": ("sqlite", "?"),
+}
+NO_TRANSACTION = (
+    "This connection commits each statement by itself: begin a transaction, or the message would "
+    "not be one with your change."
+)
+SERVER_STATUS_IN_TRANS = 1  # of MySQL's protocol
+
+
+class Handle(Protocol):
+    """A connection in a transaction, whatever its kind."""
+
+    dialect: str
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None: ...
+
+    def query(self, sql: str) -> list[Sequence[Any]]: ...
+
+    def transaction(self) -> object | None:
+        """The transaction itself, the same object until it ends; None where nobody can tell."""
+        ...
+
+
+class AlchemyHandle:
+    def __init__(self, given: Connection | Session | scoped_session[Session]) -> None:
+        connection = given if isinstance(given, Connection) else given.connection()
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            raise OutboxError(NO_TRANSACTION)
+        self._connection = connection
+        self.dialect = connection.dialect.name
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        statement = _alchemy_text(sql, len(values))
+        self._connection.execute(statement, {f"v{i}": value for i, value in enumerate(values)})
+
+    def query(self, sql: str) -> list[Sequence[Any]]:
+        return list(self._connection.execute(_alchemy_text(sql, 0)).all())
+
+    def transaction(self) -> object | None:
+        return self._connection.get_transaction()
+
+
+class DriverHandle:
+    def __init__(self, connection: Any) -> None:
+        driver = type(connection).__module__.partition(".")[0]
+        self.dialect, self._placeholder = DRIVERS[driver]
+        if _commits_by_itself(connection):
+            raise OutboxError(NO_TRANSACTION)
+        self._connection = connection
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(sql.replace("?", self._placeholder), tuple(values))
+        finally:
+            cursor.close()
+
+    def query(self, sql: str) -> list[Sequence[Any]]:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(sql)
+            return [_plain(row) for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+    def transaction(self) -> object | None:
+        return None
+
+
+def handle_of(db: Any) -> Handle:
+    if isinstance(db, Connection | Session | scoped_session):
+        return AlchemyHandle(db)
+    if type(db).__module__.partition(".")[0] in DRIVERS and hasattr(db, "cursor"):
+        return DriverHandle(db)
+    raise OutboxError(
+        f"A {type(db).__module__}.{type(db).__qualname__} is no database connection that the "
+        "outbox knows: give a Connection or Session of SQLAlchemy, or one of psycopg, PyMySQL or "
+        "sqlite3."
+    )
+
+
+def run_sync_of(db: Any) -> Callable[..., Any] | None:
+    """Of a connection or session for asyncio: how a plain function runs in its transaction."""
+    module = type(db).__module__
+    if module.startswith("sqlalchemy.ext.asyncio"):
+        found: Callable[..., Any] = db.run_sync
+        return found
+    return None
+
+
+_texts: dict[tuple[str, int], TextClause] = {}
+
+
+def _alchemy_text(sql: str, values: int) -> TextClause:
+    """Few and always the same, so that SQLAlchemy compiles each once."""
+    found = _texts.get((sql, values))
+    if found is None:
+        named = sql
+        for number in range(values):
+            named = named.replace("?", f":v{number}", 1)
+        found = _texts[sql, values] = text(named)
+    return found
+
+
+def _plain(row: Any) -> Sequence[Any]:
+    """A cursor of the application may give dictionaries."""
+    return list(row.values()) if isinstance(row, dict) else row
+
+
+def _commits_by_itself(connection: Any) -> bool:
+    if hasattr(connection, "in_transaction"):  # sqlite3
+        return connection.isolation_level is None and not connection.in_transaction
+    if hasattr(connection, "info") and hasattr(connection.info, "transaction_status"):  # psycopg
+        return bool(connection.autocommit) and int(connection.info.transaction_status) == 0
+    if hasattr(connection, "server_status") and hasattr(connection, "get_autocommit"):  # PyMySQL
+        in_transaction = connection.server_status & SERVER_STATUS_IN_TRANS
+        return bool(connection.get_autocommit()) and not in_transaction
+    return getattr(connection, "autocommit", False) is True

@@ -1,0 +1,215 @@
+"""Writing to the outbox: `outbox.send(db, topic, value)` is a row in the caller's transaction.
+
+Nothing leaves before the commit, and nothing that was committed stays behind: the relay sends it
+(`headrace outbox relay`). Rows of one key leave in the order in which their transactions locked
+what they changed, so lock the business row first (UPDATE it, or SELECT ... FOR UPDATE), then send.
+
+What a broker would refuse later is refused here, before the transaction commits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+from weakref import WeakSet
+
+from sqlalchemy import Engine, MetaData, event
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from headrace.app.decoding import Codec, encoded
+from headrace.client.errors import ClientError
+from headrace.client.records import GivenHeaders, Outgoing, header_list
+from headrace.client.schedules import When, delayed
+from headrace.contract import durations
+from headrace.outbox.handles import Handle, handle_of, run_sync_of
+from headrace.services.outbox import databases, schema
+from headrace.services.outbox.rows import (
+    LONGEST_MESSAGE_ID,
+    NotARecord,
+    headers_to,
+    require_topic,
+    shard_of,
+    size_bytes,
+)
+from headrace.services.outbox.schema import Facts, OutboxError
+
+# A topic takes 1,048,588 bytes unless it says otherwise (max.message.bytes).
+LARGEST_BYTES = 1_000_000
+INSERT = (
+    "INSERT INTO headrace_outbox (shard, topic, message_key, payload, headers, message_id)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+
+# shard or None for any, topic, key, payload, headers, message id
+Values = tuple[str, bytes | None, bytes | None, str | None, str | None]
+
+
+class Outbox:
+    """One per database and program; may be used by many threads."""
+
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine | None = None,
+        bootstrap: str | None = None,
+        *,
+        codec: Codec | None = None,
+        largest_bytes: int = LARGEST_BYTES,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """`engine` is for `create` and for a relay beside the program; `send` needs neither."""
+        self.engine, self.bootstrap = engine, bootstrap
+        self._codec, self._largest_bytes, self._wall_ms = codec, largest_bytes, wall_ms
+        self._facts: Facts | None = None
+        self._any_shard = itertools.count()
+        self._passed: WeakSet[object] = WeakSet()  # transactions behind a gate
+
+    def send(
+        self,
+        db: Any,
+        topic: str,
+        value: Any = None,
+        *,
+        key: bytes | str | None = None,
+        headers: GivenHeaders | None = None,
+        delay: timedelta | str | None = None,
+        deliver_at: datetime | int | str | None = None,
+        id: str | None = None,
+    ) -> Awaitable[None]:
+        """Write a message in the transaction of `db`; await it if `db` is one for asyncio.
+
+        Values go as in handlers: models, dataclasses, dicts as JSON, str and bytes as they are.
+        `id` becomes the message's id; with `delay` or `deliver_at` it names the schedule.
+        """
+        values = self._values(topic, value, key, headers, delay, deliver_at, id)
+        run_sync = run_sync_of(db)
+        if run_sync is not None:
+            awaited: Awaitable[None] = run_sync(self._write, values)
+            return awaited
+        self._write(db, values)
+        return _DONE
+
+    # ---- the tables
+
+    def create(self, shards: int | None = None) -> None:
+        """Make the tables where they are missing, as `headrace outbox init` does."""
+        if not isinstance(self.engine, Engine):
+            raise OutboxError("To make its tables, an Outbox needs an Engine (create_engine).")
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+            self._facts = schema.create(db, shards)
+
+    @staticmethod
+    def add_to(metadata: MetaData, shards: int | None = None) -> None:
+        """`metadata.create_all` then makes the outbox's tables too."""
+
+        def made(target: MetaData, connection: Connection, **_: Any) -> None:
+            schema.create(connection, shards)
+
+        event.listen(metadata, "after_create", made)
+
+    # ---- one message
+
+    def _values(
+        self,
+        topic: str,
+        value: Any,
+        key: bytes | str | None,
+        headers: GivenHeaders | None,
+        delay: timedelta | str | None,
+        deliver_at: datetime | int | str | None,
+        id: str | None,
+    ) -> Values:
+        record: Outgoing[bytes, bytes] = Outgoing(
+            topic,
+            encoded(value, topic=topic, codec=self._codec),
+            key.encode() if isinstance(key, str) else key,
+            header_list(headers),
+        )
+        message_id = id
+        if delay is not None or deliver_at is not None:
+            record, message_id = self._delayed(record, delay, deliver_at, id), None
+        self._require_sendable(record, message_id)
+        return record.topic, record.key, record.value, headers_to(record.headers), message_id
+
+    def _delayed(
+        self,
+        record: Outgoing[bytes, bytes],
+        delay: timedelta | str | None,
+        deliver_at: datetime | int | str | None,
+        id: str | None,
+    ) -> Outgoing[bytes, bytes]:
+        """A delay counts from now, not from when the relay sends it: it becomes a moment."""
+        when: When = {"id": id, "deliver_at": deliver_at, "delay": delay}
+        try:
+            if delay is not None and deliver_at is None:
+                when = {"id": id, "deliver_at": self._wall_ms() + _milliseconds(delay)}
+            return delayed(record, when)
+        except (ClientError, ValueError) as refusal:
+            raise OutboxError(str(refusal)) from refusal
+
+    def _require_sendable(self, record: Outgoing[bytes, bytes], message_id: str | None) -> None:
+        try:
+            require_topic(record.topic)
+        except NotARecord as refusal:
+            raise OutboxError(f"{refusal}.") from refusal
+        size = size_bytes(record.key, record.value, record.headers)
+        if size > self._largest_bytes:
+            raise OutboxError(
+                f"A message of {size:,} bytes for {record.topic} is larger than the outbox takes "
+                f"({self._largest_bytes:,}): send less, or raise largest_bytes and the topic's "
+                "max.message.bytes."
+            )
+        if message_id is not None and not 0 < len(message_id) <= LONGEST_MESSAGE_ID:
+            raise OutboxError(f"An id has 1 to {LONGEST_MESSAGE_ID} characters.")
+
+    def _write(self, db: Any, values: Values) -> None:
+        handle = handle_of(db)
+        facts = self._facts or self._look(handle)
+        self._pass_gate(handle)
+        key = values[1]
+        shard = next(self._any_shard) % facts.shards if key is None else shard_of(key, facts.shards)
+        handle.run(INSERT, (shard, *values))
+
+    def _pass_gate(self, handle: Handle) -> None:
+        """Once per transaction, if the database has gates: a lock is kept until the end of it."""
+        gates = databases.of(handle.dialect).GATE
+        if not gates or (transaction := handle.transaction()) in self._passed:
+            return
+        for gate in gates:
+            if handle.query(gate):
+                break
+        if transaction is not None:
+            self._passed.add(transaction)
+
+    def _look(self, handle: Handle) -> Facts:
+        """Once per program: are the tables there, and how many shards are there?"""
+        try:
+            rows = handle.query(schema.READ_META)
+        except Exception as failure:  # each driver has its own; the table's name is in all of them
+            if "headrace_outbox_meta" in str(failure):
+                raise schema.missing() from failure
+            raise
+        found = schema.read(rows)
+        if found is None:
+            raise schema.missing()
+        self._facts = found
+        return found
+
+
+class _Done:
+    """What a plain `send` gives: awaiting it does nothing, so that nobody waits for nothing."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+_DONE: Awaitable[None] = _Done()
+
+
+def _milliseconds(delay: timedelta | str) -> int:
+    if isinstance(delay, timedelta):
+        return -(-delay // timedelta(milliseconds=1))  # rounded up: never early
+    return durations.parse(delay)

@@ -1,0 +1,56 @@
+"""What differs between databases: the tables, the writer's statements, and which rows are settled.
+
+Each module has the same names; `of` finds the one of a SQLAlchemy dialect. PostgreSQL 13, MariaDB
+10.6 and SQLite 3.35 are the oldest that have what is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sqlalchemy.engine import Connection
+
+NAMES = ("postgresql", "mysql", "mariadb", "sqlite")
+
+
+class Horizon(Protocol):
+    """Below which id all rows are decided. Lives as long as its connection."""
+
+    def advance(self, connection: Connection) -> int:
+        """Look once; never smaller than before. Does not wait for long."""
+        ...
+
+    def held_up_by(self, connection: Connection) -> str | None:
+        """Who keeps rows from being settled, for people; None: nobody."""
+        ...
+
+
+class Database(Protocol):
+    """A module of this package."""
+
+    NOW_MS: str  # the database's clock, an expression
+    GATE: tuple[str, ...]  # run before the INSERT, until one gives a row
+    LOCKED_READ: str  # what a relay's SELECT of rows ends with
+    INSERT_ONCE: str
+    SESSION: tuple[str, ...]  # what a relay's connection begins with
+
+    def tables(self, shards: int) -> list[str]: ...
+
+    def make_horizon(self) -> Horizon: ...
+
+    def wait_for_rows(self, connection: Connection, timeout_s: float) -> None:
+        """Return when somebody commits a row, or after the time at the latest."""
+        ...
+
+
+def of(dialect: str) -> Database:
+    from headrace.services.outbox.databases import mariadb, postgresql, sqlite
+
+    match dialect:
+        case "postgresql":
+            return postgresql
+        case "mysql" | "mariadb":
+            return mariadb
+        case "sqlite":
+            return sqlite
+    raise ValueError(f"The outbox knows PostgreSQL, MariaDB (MySQL) and SQLite, not {dialect}.")

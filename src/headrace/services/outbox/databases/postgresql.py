@@ -1,0 +1,124 @@
+"""The outbox in PostgreSQL: ids by a sequence, drawn after the transaction has an id of its own.
+
+A plain INSERT is all that a writer does. Only the primary server will do for a relay: a replica's
+transactions end at other moments.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from headrace.services.outbox.databases import Horizon
+from headrace.services.outbox.settled_ids import SettledIds
+
+NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+GATE: tuple[str, ...] = ()
+LOCKED_READ = ""
+SESSION: tuple[str, ...] = ()
+CHANNEL = "headrace_outbox"
+INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
+
+# The table's lock is asked for only when transactions elsewhere in the server hold rows up: 219 us.
+_POLL = text(
+    "SELECT last_value,"
+    " CASE WHEN last_value > :seen THEN pg_current_xact_id()::text::bigint END,"
+    " pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    " FROM headrace_outbox_id_seq"
+)
+_HOLDERS = text(
+    "SELECT own.transactionid::text::bigint, own.pid FROM pg_locks AS held JOIN pg_locks AS own"
+    " ON own.virtualtransaction = held.virtualtransaction AND own.locktype = 'transactionid'"
+    " AND own.mode = 'ExclusiveLock' AND own.granted"
+    " WHERE held.locktype = 'relation' AND held.mode = 'RowExclusiveLock' AND held.granted"
+    " AND held.relation = 'headrace_outbox'::regclass"
+)
+_OLDEST = text(
+    "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int, state"
+    " FROM pg_stat_activity WHERE pid = ANY(:pids) ORDER BY xact_start LIMIT 1"
+)
+
+
+def tables(shards: int) -> list[str]:
+    return [
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_meta"
+        " (name varchar(32) PRIMARY KEY, value varchar(255) NOT NULL)",
+        # CACHE 1: with more, a session draws ids that others have passed already.
+        "CREATE SEQUENCE IF NOT EXISTS headrace_outbox_id_seq CACHE 1",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox ("
+        # The transaction id first, then the row's: relays count on that order.
+        " id bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL"
+        " THEN nextval('headrace_outbox_id_seq') END,"
+        " shard smallint NOT NULL DEFAULT 0,"
+        " topic varchar(249) NOT NULL,"
+        " message_key bytea,"
+        " payload bytea,"
+        " headers text,"
+        " message_id varchar(512),"
+        f" created_at bigint NOT NULL DEFAULT {NOW_MS},"
+        " PRIMARY KEY (shard, id),"
+        f" CONSTRAINT headrace_outbox_shard CHECK (shard >= 0 AND shard < {shards}))",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_parked ("
+        " id bigint PRIMARY KEY, shard smallint NOT NULL, topic varchar(1024) NOT NULL,"
+        " message_key bytea, payload bytea, headers text, message_id varchar(512),"
+        " created_at bigint NOT NULL, state varchar(16) NOT NULL, reason text NOT NULL,"
+        " parked_at bigint NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
+        " shard smallint PRIMARY KEY, sent_id bigint, sent_at bigint, owner varchar(255),"
+        " lease_until bigint NOT NULL DEFAULT 0, problem text)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_relays"
+        " (relay varchar(255) PRIMARY KEY, seen_until bigint NOT NULL)",
+        "CREATE OR REPLACE FUNCTION headrace_outbox_wake() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN NOTIFY {CHANNEL}; RETURN NULL; END $$",
+        "DROP TRIGGER IF EXISTS headrace_outbox_wake ON headrace_outbox",
+        # The same words many times in a transaction are one notification.
+        "CREATE TRIGGER headrace_outbox_wake AFTER INSERT ON headrace_outbox"
+        " FOR EACH STATEMENT EXECUTE FUNCTION headrace_outbox_wake()",
+    ]
+
+
+def make_horizon() -> Horizon:
+    return _Horizon()
+
+
+class _Horizon:
+    def __init__(self) -> None:
+        self._ids = SettledIds()
+
+    def advance(self, connection: Connection) -> int:
+        ids = self._ids
+        row = connection.execute(_POLL, {"seen": ids.last_seen}).one()
+        ids.saw(last_id=row[0], xid=row[1], oldest_open=row[2])
+        if ids.waits:
+            ids.release(xid for xid, _ in connection.execute(_HOLDERS))
+        return ids.up_to
+
+    def held_up_by(self, connection: Connection) -> str | None:
+        pids = [pid for _, pid in connection.execute(_HOLDERS)]
+        if not pids:
+            return None
+        if None in pids:
+            return "a prepared transaction, see pg_prepared_xacts"
+        oldest = connection.execute(_OLDEST, {"pids": pids}).one_or_none()
+        if oldest is None:
+            return None
+        return (
+            f"process {oldest[0]} of PostgreSQL, in a transaction for {oldest[1]} s ({oldest[2]})"
+        )
+
+
+def wait_for_rows(connection: Connection, timeout_s: float) -> None:
+    """By LISTEN, where the driver can wait for notifications; the others look again soon."""
+    driver: Any = connection.connection.driver_connection
+    if not hasattr(driver, "notifies"):
+        time.sleep(min(timeout_s, 0.01))
+        return
+    if not connection.info.get("headrace_listens"):
+        connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        connection.info["headrace_listens"] = True
+        return  # what was committed before is looked for first
+    for _ in driver.notifies(timeout=timeout_s, stop_after=1):
+        pass

@@ -1,0 +1,66 @@
+"""The outbox in SQLite: one writer at a time, so rows become visible in the order of their ids.
+
+AUTOINCREMENT, because without it the id of a deleted row is given again. Write-ahead logging,
+because otherwise the relay's reads and the application's writes shut each other out; `init` turns
+it on. A program that begins its transactions with BEGIN IMMEDIATE meets no "database is locked".
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from headrace.services.outbox.databases import Horizon
+
+NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+GATE: tuple[str, ...] = ()
+LOCKED_READ = ""
+SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 5000",)
+INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
+POLL_S = 0.005
+
+
+def tables(shards: int) -> list[str]:
+    return [
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_meta"
+        " (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox ("
+        " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+        f" shard INTEGER NOT NULL DEFAULT 0 CHECK (shard >= 0 AND shard < {shards}),"
+        " topic TEXT NOT NULL, message_key BLOB, payload BLOB, headers TEXT, message_id TEXT,"
+        f" created_at INTEGER NOT NULL DEFAULT ({NOW_MS}))",
+        "CREATE INDEX IF NOT EXISTS headrace_outbox_by_shard ON headrace_outbox (shard, id)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_parked ("
+        " id INTEGER PRIMARY KEY, shard INTEGER NOT NULL, topic TEXT NOT NULL, message_key BLOB,"
+        " payload BLOB, headers TEXT, message_id TEXT, created_at INTEGER NOT NULL,"
+        " state TEXT NOT NULL, reason TEXT NOT NULL, parked_at INTEGER NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
+        " shard INTEGER PRIMARY KEY, sent_id INTEGER, sent_at INTEGER, owner TEXT,"
+        " lease_until INTEGER NOT NULL DEFAULT 0, problem TEXT)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_relays"
+        " (relay TEXT PRIMARY KEY, seen_until INTEGER NOT NULL)",
+    ]
+
+
+def make_horizon() -> Horizon:
+    return _Horizon()
+
+
+class _Horizon:
+    def __init__(self) -> None:
+        self._up_to = 0
+
+    def advance(self, connection: Connection) -> int:
+        largest = connection.execute(text("SELECT MAX(id) FROM headrace_outbox")).scalar()
+        self._up_to = max(self._up_to, largest or 0)
+        return self._up_to
+
+    def held_up_by(self, connection: Connection) -> str | None:
+        return None
+
+
+def wait_for_rows(connection: Connection, timeout_s: float) -> None:
+    time.sleep(min(timeout_s, POLL_S))

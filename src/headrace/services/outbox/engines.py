@@ -1,0 +1,54 @@
+"""The engine of a relay or a command, made from a database's URL.
+
+A relay works with threads: of a driver for asyncio its plain sibling is taken.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from headrace.services.outbox import databases
+from headrace.services.outbox.schema import OutboxError
+
+DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgresql+asyncpg": "postgresql+psycopg",
+    "postgresql+psycopg_async": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mysql+aiomysql": "mysql+pymysql",
+    "mysql+asyncmy": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+    "mariadb+aiomysql": "mariadb+pymysql",
+    "mariadb+asyncmy": "mariadb+pymysql",
+    "sqlite+aiosqlite": "sqlite",
+}
+CONNECTIONS = 5
+
+
+def engine_for(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+        if parsed.get_backend_name() not in databases.NAMES:
+            raise OutboxError(
+                f"The outbox knows PostgreSQL, MariaDB (MySQL) and SQLite, not "
+                f"{parsed.get_backend_name()}."
+            )
+        return create_engine(
+            parsed,
+            pool_size=CONNECTIONS,
+            max_overflow=64,
+            pool_pre_ping=True,
+        )
+    except (ArgumentError, NoSuchModuleError) as wrong:
+        raise OutboxError(
+            "That is no URL of a database; write it like postgresql://user@host/name, "
+            "mariadb://user@host/name or sqlite:///file.db."
+        ) from wrong
+    except ModuleNotFoundError as missing:
+        raise OutboxError(
+            f"The driver {missing.name} of this database is not installed: pip install "
+            f"{missing.name}."
+        ) from missing

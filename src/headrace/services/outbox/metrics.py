@@ -1,0 +1,88 @@
+"""What a relay counts, and how Prometheus reads it (text format 0.0.4).
+
+Counted in plain slots by the shards' threads, read by others; one too old does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Sample = tuple[Mapping[str, Any], float]
+
+
+class ShardCounters:
+    """Since this relay took the shard."""
+
+    __slots__ = ("aborted", "parked", "rows", "seconds", "transactions")
+
+    def __init__(self) -> None:
+        self.rows = 0  # sent
+        self.transactions = 0
+        self.seconds = 0.0  # in transactions
+        self.aborted = 0
+        self.parked = 0
+
+    def sent(self, rows: int, seconds: float) -> None:
+        self.rows += rows
+        self.transactions += 1
+        self.seconds += seconds
+
+    def add(self, other: ShardCounters) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class ShardState:
+    """One shard as `headrace outbox status` and Prometheus show it."""
+
+    shard: int
+    owner: str | None
+    sent_id: int | None
+    waiting: int  # rows, at most MOST_COUNTED
+    oldest_ms: int | None  # age of the oldest row that waits
+    parked: int
+    problem: str | None
+
+
+def rendered(relay: str, counters: ShardCounters, owned: int, states: Iterable[ShardState]) -> str:
+    shards = list(states)
+    lines = [
+        *_family("rows_sent_total", "counter", "Rows sent as records.", [({}, counters.rows)]),
+        *_family("transactions_total", "counter", "Committed.", [({}, counters.transactions)]),
+        *_family("aborted_total", "counter", "Transactions aborted.", [({}, counters.aborted)]),
+        *_family("rows_parked_total", "counter", "Rows set aside.", [({}, counters.parked)]),
+        *_family("shards_owned", "gauge", "Shards of this relay.", [({"relay": relay}, owned)]),
+        *_family(
+            "rows_waiting", "gauge", "Rows that are not sent yet.",
+            [({"shard": each.shard}, each.waiting) for each in shards],
+        ),
+        *_family(
+            "oldest_unsent_seconds", "gauge", "Age of the oldest row that is not sent.",
+            [({"shard": each.shard}, (each.oldest_ms or 0) / 1000) for each in shards],
+        ),
+        *_family(
+            "rows_parked", "gauge", "Rows that wait for a person, or behind such a row.",
+            [({"shard": each.shard}, each.parked) for each in shards],
+        ),
+        *_family(
+            "shards_in_trouble", "gauge", "Shards that wait for the cluster, or must not go on.",
+            [({}, sum(1 for each in shards if each.problem))],
+        ),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, words: str, samples: Iterable[Sample]) -> Iterator[str]:
+    full = f"headrace_outbox_{name}"
+    yield f"# HELP {full} {words}"
+    yield f"# TYPE {full} {kind}"
+    for labels, value in samples:
+        said = ",".join(f'{key}="{_escape(str(each))}"' for key, each in labels.items())
+        yield f"{full}{{{said}}} {value:.10g}" if said else f"{full} {value:.10g}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,229 @@
+"""A relay: takes its share of the shards, looks for settled rows, and has a thread send each shard.
+
+Threads: one looks for the horizon, one per shard sends, and the caller's own (`run`) keeps leases,
+writes hints and removes what was sent. Several relays of one database share its shards.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+from dataclasses import dataclass
+from time import monotonic
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.client.connection import Connection
+from headrace.services.outbox import positions, shares
+from headrace.services.outbox.metrics import ShardCounters, rendered
+from headrace.services.outbox.source import Source
+from headrace.services.outbox.status import shard_states
+from headrace.services.outbox.store import Store
+from headrace.services.outbox.worker import DATABASE_FAILS, Published, ShardWorker, first_line
+
+log = logging.getLogger("headrace.outbox")
+
+LEASES_PER_RENEWAL = 4
+LONGEST_PAUSE_S = 1.0  # so late does the database learn how far a shard has come
+# While rows come, the next look follows soon; a look costs PostgreSQL 0.15 ms.
+BUSY_POLL_S = 0.003
+BUSY_FOR_S = 0.5
+IDLE_WAIT_S = 0.5
+DRAIN_S = 30.0
+CLEAN_AT_ONCE = 2000
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    lease_ms: int = 10_000
+    rows: int = 5000  # in one transaction, at most
+    blocks: bool = False  # later rows of a parked row's key wait behind it
+    keep_ms: int | None = 0  # of sent rows; None: for ever
+    relay: str | None = None
+
+
+class Relay:
+    """`run` until `stop`, which may be called from any thread and from a signal handler."""
+
+    def __init__(self, engine: Engine, at: Connection, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.store = Store(engine)
+        self.facts = self.store.facts()
+        name = self.settings.relay or socket.gethostname()
+        self.name = f"{name[:200]}-{secrets.token_hex(4)}"  # one that comes back is another one
+        self.workers: dict[int, ShardWorker] = {}
+        self._at = at
+        self._source = Source(engine)
+        self._published = Published()
+        self._stopping = threading.Event()
+        self._finished = ShardCounters()  # of workers that have ended
+        self._cleaned_to: dict[int, int] = {}
+        self._horizon = threading.Thread(target=self._look, name="outbox-horizon", daemon=True)
+        self._hinted: dict[int, int] = {}
+        self._problems: dict[int, str | None] = {}
+        self._database_problem: str | None = None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Raises ClientError or OutboxError if it cannot begin; what fails later is waited for."""
+        positions.ensure(self._at)
+        log.info("relay %s of outbox %s begins", self.name, self.facts.outbox_id)
+        self._horizon.start()
+        try:
+            while not self._stopping.is_set():
+                more = self._turn()
+                pause_s = self.settings.lease_ms / 1000 / LEASES_PER_RENEWAL
+                self._stopping.wait(0.01 if more else min(pause_s, LONGEST_PAUSE_S))
+        finally:
+            self._stopping.set()
+            self._drain()
+
+    def metrics(self) -> str:
+        counters = ShardCounters()
+        counters.add(self._finished)
+        for worker in list(self.workers.values()):
+            counters.add(worker.counters)
+        known = {number: each.position or 0 for number, each in self.workers.items()}
+        return rendered(self.name, counters, len(self.workers), shard_states(self.store, known))
+
+    # ---- leases
+
+    def _turn(self) -> bool:
+        """Keep leases and house; whether there is more to remove."""
+        try:
+            self._share()
+            self._report()
+            more = self._clean()
+            self._database_problem = None
+            return more
+        except DATABASE_FAILS as failure:
+            said = first_line(failure)
+            if said != self._database_problem:
+                log.warning("the database does not answer: %s", said)
+            self._database_problem = said
+            return False
+
+    def _share(self) -> None:
+        lease_ms, me = self.settings.lease_ms, self.name
+        for number, worker in list(self.workers.items()):
+            if worker.halted is None and not worker.alive:
+                self._end(number)  # it gave up, or met a bug: begin anew
+                continue
+            asked_at = monotonic()
+            if self.store.take(number, me, lease_ms):
+                worker.lease_ends_at = asked_at + lease_ms / 1000
+            else:
+                log.warning("shard %d belongs to another relay now", number)
+                self._end(number)
+        view = self.store.look(me, lease_ms)
+        for number in shares.to_give(view.leases, view.relays, me):
+            if number in self.workers:
+                self._end(number)
+            self.store.release(number, me)
+        for number in shares.to_take(view.leases, view.relays, me, view.now_ms):
+            self._take(number)
+
+    def _take(self, number: int) -> None:
+        asked_at = monotonic()
+        if not self.store.take(number, self.name, self.settings.lease_ms):
+            return
+        worker = ShardWorker(
+            number,
+            at=self._at,
+            outbox_id=self.facts.outbox_id,
+            store=self.store,
+            source=self._source,
+            published=self._published,
+            blocks=self.settings.blocks,
+            most=self.settings.rows,
+        )
+        worker.lease_ends_at = asked_at + self.settings.lease_ms / 1000
+        self.workers[number] = worker
+        worker.start()
+
+    def _end(self, number: int) -> None:
+        """End a worker; its lease is given back as soon as nothing of it is under way."""
+        worker = self.workers.pop(number)
+        worker.stop()
+        if not worker.join(DRAIN_S):
+            log.warning("shard %d is still in a transaction; its lease runs out by itself", number)
+            return
+        self._finished.add(worker.counters)
+        if worker.position:
+            self.store.save_hint(number, worker.position)
+        self.store.release(number, self.name)
+
+    def _drain(self) -> None:
+        """What is under way is ended, then the shards are free for others at once."""
+        for worker in self.workers.values():
+            worker.stop()
+        try:
+            for number in list(self.workers):
+                self._end(number)
+            self.store.leave(self.name)
+        except DATABASE_FAILS as failure:
+            log.warning("leases are not given back, they run out: %s", first_line(failure))
+        self._published.wake()
+        self._horizon.join(DRAIN_S)
+        self._source.close()
+        log.info("relay %s has ended", self.name)
+
+    # ---- house-keeping
+
+    def _report(self) -> None:
+        """Hints and problems, where they have changed."""
+        for number, worker in self.workers.items():
+            position = worker.position
+            if position and self._hinted.get(number) != position:
+                self.store.save_hint(number, position)
+                self._hinted[number] = position
+            problem = worker.halted or worker.problem
+            if self._problems.get(number, "") != problem:
+                self.store.save_problem(number, problem)
+                self._problems[number] = problem
+
+    def _clean(self) -> bool:
+        """A few sent rows of each shard; the last one stays, it proves the position."""
+        keep_ms, more = self.settings.keep_ms, False
+        if keep_ms is None:
+            return False
+        for number in self.workers:
+            hint = self._hinted.get(number)
+            after = self._cleaned_to.get(number, 0)
+            if hint is None or hint <= after + 1:
+                continue
+            last = self.store.clean(
+                number, after=after, before=hint, keep_ms=keep_ms, most=CLEAN_AT_ONCE
+            )
+            if last is not None:
+                self._cleaned_to[number] = last
+                more = True
+        return more
+
+    # ---- the horizon
+
+    def _look(self) -> None:
+        busy_until, problem = 0.0, None
+        while not self._stopping.is_set():
+            try:
+                before = self._published.settled
+                settled = self._source.poll()
+                self._published.publish(settled)
+                if settled != before:
+                    busy_until = monotonic() + BUSY_FOR_S
+                if monotonic() < busy_until:
+                    self._stopping.wait(BUSY_POLL_S)
+                else:
+                    self._source.wait(IDLE_WAIT_S)
+                problem = None
+            except (SQLAlchemyError, OSError) as failure:
+                said = first_line(failure)
+                if said != problem:
+                    log.warning("the database does not answer: %s", said)
+                problem = said
+                self._stopping.wait(0.2)

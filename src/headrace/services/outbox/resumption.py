@@ -1,0 +1,41 @@
+"""Where a shard goes on when a person has decided it: after a restored backup, on a new cluster.
+
+A relay stops by itself when the cluster's position cannot be the one of its database (`shard.py`).
+Then a person looks what was sent, and says after which row to go on. The position goes to the
+cluster first, then to the database, as at the very first beginning.
+"""
+
+from __future__ import annotations
+
+from headrace.client.connection import Connection
+from headrace.services.outbox import positions
+from headrace.services.outbox.schema import OutboxError
+from headrace.services.outbox.sender import NothingSent, Sender, SenderLost
+from headrace.services.outbox.shard import Position
+from headrace.services.outbox.store import Store
+
+LEASE_MS = 60_000
+
+
+def resume(store: Store, at: Connection, shard: int, *, after: int) -> None:
+    """Raises OutboxError if a relay has the shard, or there is no such row."""
+    facts = store.facts()
+    if not 0 <= shard < facts.shards:
+        raise OutboxError(f"This outbox has {facts.shards} shards, counted from 0.")
+    row = store.row(shard, after) if after else None
+    if after and row is None:
+        raise OutboxError(f"Shard {shard} has no row {after}: name one that is there, or 0.")
+    me = "headrace outbox resume"
+    if not store.take(shard, me, LEASE_MS):
+        raise OutboxError(f"A relay has shard {shard}: stop the relays first.")
+    positions.ensure(at)
+    sender = Sender(at, facts.outbox_id, shard)
+    try:
+        sender.open()
+        sender.send([], Position(after, row.checksum if row is not None else 0))
+        store.force_hint(shard, after)
+    except (NothingSent, SenderLost) as failure:
+        raise OutboxError(f"The position could not be written: {failure}.") from failure
+    finally:
+        sender.close()
+        store.release(shard, me)

@@ -1,0 +1,127 @@
+"""One row of the outbox, and the record that it becomes.
+
+A row is written by `headrace.Outbox` or by any program's INSERT, so nothing about it is taken for
+granted: a row that cannot be a record is answered with the reason, and is parked with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from headrace.contract import headers as names
+
+Headers = list[tuple[str, bytes | None]]
+
+LONGEST_TOPIC = 249
+LONGEST_MESSAGE_ID = 512
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+@dataclass(slots=True)
+class Row:
+    id: int
+    topic: str
+    key: bytes | None
+    payload: bytes | None  # None: a tombstone
+    headers: str | None  # JSON: [["name", "text"], ["raw", {"base64": "AAE="}], ["empty", null]]
+    message_id: str | None  # None: made of the outbox's id and the row's
+    created_ms: int
+
+    @property
+    def checksum(self) -> int:
+        """Tells this row from another one that got the same id in a restored database."""
+        sum_ = crc32(self.payload or b"", crc32(self.key or b""))
+        return crc32(f"{self.topic}/{self.message_id}/{self.created_ms}".encode(), sum_)
+
+
+@dataclass(slots=True)
+class OutboxRecord:
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+class NotARecord(ValueError):
+    """The text says why, in a sentence for the person who looks at the parked row."""
+
+
+def record_of(row: Row, outbox_id: str) -> OutboxRecord:
+    require_topic(row.topic)
+    headers = headers_from(row.headers)
+    if not any(name == names.MESSAGE_ID for name, _ in headers):
+        message_id = row.message_id or f"{outbox_id}/{row.id}"
+        headers.append((names.MESSAGE_ID, message_id.encode()))
+    return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms)
+
+
+def require_topic(topic: str) -> None:
+    if _LEGAL_TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        raise NotARecord(
+            f"'{topic[:300]}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
+            f"{LONGEST_TOPIC} at most"
+        )
+
+
+def headers_to(headers: Headers) -> str | None:
+    """As they stand in the table."""
+    if not headers:
+        return None
+    return json.dumps([[name, _header_to(value)] for name, value in headers], ensure_ascii=False)
+
+
+def _header_to(value: bytes | None) -> Any:
+    if value is None:
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+    # PostgreSQL's text has no NUL.
+    return {"base64": base64.b64encode(value).decode()} if "\0" in text else text
+
+
+def headers_from(text: str | None) -> Headers:
+    if text is None or not text.strip():
+        return []
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):  # what most programs write
+            found = list(found.items())
+        return [(_name(name), _header_from(value)) for name, value in found]
+    except (ValueError, TypeError, binascii.Error) as failure:
+        raise NotARecord(f"its headers are not JSON pairs of name and text: {failure}") from failure
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no name")
+    return name
+
+
+def _header_from(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    raise ValueError(f"{value!r} is neither text nor null")
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """The same for all writers: CRC-32 of the key, modulo the number of shards."""
+    return crc32(key) % shards
+
+
+def size_bytes(key: bytes | None, payload: bytes | None, headers: Headers) -> int:
+    """Of a batch with this record alone, or a few bytes more."""
+    size = 128 + len(key or b"") + len(payload or b"")
+    return size + sum(len(name.encode()) + len(value or b"") + 10 for name, value in headers)

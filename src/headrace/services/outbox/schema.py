@@ -1,0 +1,124 @@
+"""The outbox's tables: how they are made, and what a program must know of them before it writes.
+
+`headrace_outbox_meta` holds the version of the tables, the outbox's own id (a part of message ids
+and positions: an outbox made anew is another one) and the number of shards. Its rows are written
+last, so tables that are only half made count as missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from headrace.services.outbox import databases
+
+VERSION = 1
+SHARDS = 4
+MOST_SHARDS = 1024
+READ_META = "SELECT name, value FROM headrace_outbox_meta"
+VIEW = (
+    "headrace_outbox_states AS SELECT o.id, o.shard, o.topic, o.message_key, o.message_id,"
+    " o.created_at, CASE WHEN p.id IS NOT NULL THEN 'PARKED' WHEN o.id <= s.sent_id"
+    " THEN 'FINISHED' ELSE 'UNFINISHED' END AS state"
+    " FROM headrace_outbox o JOIN headrace_outbox_shards s ON s.shard = o.shard"
+    " LEFT JOIN headrace_outbox_parked p ON p.id = o.id"
+)
+CREATE_VIEW = {"sqlite": "CREATE VIEW IF NOT EXISTS "}
+
+
+class OutboxError(Exception):
+    """The text is one sentence for a person, and says what to do."""
+
+
+@dataclass(slots=True, frozen=True)
+class Facts:
+    outbox_id: str
+    shards: int
+
+
+def statements(dialect: str, shards: int = SHARDS) -> list[str]:
+    """Everything but the rows of `headrace_outbox_meta`."""
+    if not 1 <= shards <= MOST_SHARDS:
+        raise OutboxError(f"An outbox has 1 to {MOST_SHARDS} shards, not {shards}.")
+    found = databases.of(dialect).tables(shards)
+    found.append(CREATE_VIEW.get(dialect, "CREATE OR REPLACE VIEW ") + VIEW)
+    return found
+
+
+def create(connection: Connection, shards: int | None = None) -> Facts:
+    """Make what is missing. What is there stays, and so does its number of shards."""
+    dialect = connection.dialect.name
+    database = databases.of(dialect)
+    known = _known(connection)
+    if known is not None and shards is not None and known.shards != shards:
+        raise OutboxError(
+            f"The outbox of this database has {known.shards} shards; their number does not change."
+        )
+    chosen = known.shards if known is not None else shards or SHARDS
+    for statement in statements(dialect, chosen):
+        if statement.startswith("PRAGMA journal_mode") and _writes_ahead(connection):
+            continue
+        connection.exec_driver_sql(statement)
+    numbers = text(
+        database.INSERT_ONCE.format(
+            table="headrace_outbox_shards", columns="shard", values=":shard"
+        )
+    )
+    connection.execute(numbers, [{"shard": number} for number in range(chosen)])
+    if known is None:
+        fresh = {"version": VERSION, "outbox": secrets.token_urlsafe(9), "shards": chosen}
+        meta = text(
+            database.INSERT_ONCE.format(
+                table="headrace_outbox_meta", columns="name, value", values=":name, :value"
+            )
+        )
+        rows = [{"name": name, "value": str(value)} for name, value in fresh.items()]
+        connection.execute(meta, rows)
+    return facts(connection)
+
+
+def facts(connection: Connection) -> Facts:
+    """Raises OutboxError if the tables are missing or of another version."""
+    known = _known(connection)
+    if known is None:
+        raise missing()
+    return known
+
+
+def missing() -> OutboxError:
+    return OutboxError(
+        "This database has no outbox tables: make them with `headrace outbox init DATABASE_URL`."
+    )
+
+
+def _known(connection: Connection) -> Facts | None:
+    if not connection.dialect.has_table(connection, "headrace_outbox_meta"):
+        return None
+    return read(connection.exec_driver_sql(READ_META).all())
+
+
+def read(rows: Iterable[Sequence[str]]) -> Facts | None:
+    """None: the tables were not made to the end."""
+    meta = {str(row[0]): str(row[1]) for row in rows}
+    if not {"version", "outbox", "shards"} <= meta.keys():
+        return None
+    version = int(meta["version"])
+    if version < VERSION:
+        raise OutboxError(
+            f"The outbox tables of this database are of version {version}, and this Headrace needs "
+            f"{VERSION}: run `headrace outbox init DATABASE_URL`."
+        )
+    if version > VERSION:
+        raise OutboxError(
+            f"The outbox tables of this database are of version {version}, and this Headrace knows "
+            f"{VERSION}: install a newer one."
+        )
+    return Facts(meta["outbox"], int(meta["shards"]))
+
+
+def _writes_ahead(connection: Connection) -> bool:
+    return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar()).lower() == "wal"

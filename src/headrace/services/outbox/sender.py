@@ -1,0 +1,195 @@
+"""The transactional producer of one shard: records and the position, all of it or nothing.
+
+`open` takes over the shard's transactional id: whoever had it before can commit nothing any more.
+What can go wrong is an exception: `NothingSent` (it may be tried again), `RowRefused` (a record is
+refused for its own fault), `SenderLost` (make a new one; the position tells what was committed).
+Belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from headrace.client.connection import Connection, made, program_settings, wait_for_topic
+from headrace.client.errors import ClientError, NoSuchTopic, explain_delivery, kafka_error
+from headrace.services.outbox import positions
+from headrace.services.outbox.rows import OutboxRecord
+from headrace.services.outbox.shard import Position
+
+PATIENCE_S = 5.0
+# A transaction that is not ended by then is aborted by its coordinator.
+TRANSACTION_MS = 30_000
+# A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
+LARGEST_BATCH_BYTES = 900_000
+# Somebody may be about to create the topic.
+MISSING_TOPIC_S = 30.0
+RETRY_MS, LONGEST_RETRY_MS = 2, 50
+
+# What the cluster says about a record, not about the moment.
+OF_THE_RECORD = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+
+class NothingSent(Exception):
+    """Nothing of the transaction is visible."""
+
+
+class RowRefused(NothingSent):
+    """As well, and trying again will not help; the text says why."""
+
+
+class SenderLost(Exception):
+    """Fenced, or worse. Whether the transaction is committed, the position tells."""
+
+
+class Sender:
+    def __init__(self, at: Connection, outbox_id: str, shard: int) -> None:
+        self._at = at
+        self._key = positions.key_of(outbox_id, shard)
+        self.transactional_id = f"headrace-outbox-{outbox_id}-{shard}"
+        self._known: set[str] = set()  # topics that are there
+        self._missing_since: dict[str, float] = {}
+        self._refusals: list[tuple[KafkaError, str]] = []
+        settings = program_settings(
+            at,
+            {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "partitioner": "murmur2_random",  # keys where the Java client puts them
+                "linger.ms": 0,
+                "batch.size": LARGEST_BATCH_BYTES,
+                "batch.num.messages": 20_000,
+                "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
+                "queue.buffering.max.messages": 100_000,
+                "queue.buffering.max.kbytes": 256 * 1024,
+                "retry.backoff.ms": RETRY_MS,
+                "retry.backoff.max.ms": LONGEST_RETRY_MS,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                # librdkafka 2.16 can hang in a transaction after a re-bootstrap.
+                "metadata.recovery.strategy": "none",
+                "delivery.report.only.error": True,
+            },
+        )
+        settings["on_delivery"] = self._reported
+        self._producer: Producer = made(lambda: Producer(settings))
+        self._positions_partition = -1
+
+    def open(self, stopping: Callable[[], bool] = lambda: False) -> Position | None:
+        """Fence whoever was before, then read where it came to."""
+        while True:
+            try:
+                self._producer.init_transactions(PATIENCE_S)
+                break
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if not error.retriable() or stopping():
+                    raise SenderLost(error.str()) from failure
+        try:
+            count = wait_for_topic(self._producer, self._at, positions.TOPIC)
+            self._positions_partition = positions.partition_of(self._key, count)
+            return positions.read(self._at, self._key)
+        except ClientError as failure:
+            raise SenderLost(str(failure)) from failure
+
+    def send(self, records: Sequence[OutboxRecord], position: Position) -> None:
+        """One transaction."""
+        self._require_topics(records)
+        self._refusals.clear()
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            self._producer.produce(
+                positions.TOPIC,
+                positions.written(position),
+                self._key,
+                partition=self._positions_partition,
+            )
+            self._insist(lambda: self._producer.commit_transaction(PATIENCE_S))
+        except KafkaException as failure:
+            raise self._ended(kafka_error(failure)) from failure
+
+    def close(self) -> None:
+        """Without a word to the cluster: no transaction is open, or it is lost."""
+        self._producer.purge()
+        del self._producer  # its threads end with it
+
+    def _produce(self, record: OutboxRecord) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=record.headers,  # type: ignore[arg-type]  # lists of str are of both
+                    timestamp=record.timestamp_ms,
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.005)
+
+    def _require_topics(self, records: Sequence[OutboxRecord]) -> None:
+        """librdkafka would wait half a minute for a topic that is not there."""
+        for topic in {record.topic for record in records} - self._known:
+            try:
+                wait_for_topic(self._producer, self._at, topic)
+            except NoSuchTopic as missing:
+                since = self._missing_since.setdefault(topic, monotonic())
+                if monotonic() - since < MISSING_TOPIC_S:
+                    raise NothingSent(str(missing)) from missing
+                raise RowRefused(str(missing)) from missing
+            except ClientError as failure:
+                raise NothingSent(str(failure)) from failure
+            self._missing_since.pop(topic, None)
+            self._known.add(topic)
+
+    # ---- what goes wrong
+
+    def _insist(self, call: Callable[[], object]) -> None:
+        """Again as long as librdkafka says that the same call may be made again."""
+        deadline = monotonic() + 2 * TRANSACTION_MS / 1000
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as failure:
+                if not kafka_error(failure).retriable() or monotonic() > deadline:
+                    raise
+
+    def _ended(self, error: KafkaError) -> NothingSent | SenderLost:
+        """Abort if that is all it takes, and say what became of the transaction."""
+        self._known.clear()
+        if error.fatal() or not error.txn_requires_abort():
+            return SenderLost(f"{error.name()}: {error.str()}")
+        try:
+            self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
+        except KafkaException as worse:
+            return SenderLost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
+        for refusal, topic in self._refusals:
+            if refusal.code() in OF_THE_RECORD:
+                return RowRefused(str(explain_delivery(refusal, self._at.bootstrap, topic)))
+        for refusal, topic in self._refusals:
+            return NothingSent(str(explain_delivery(refusal, self._at.bootstrap, topic)))
+        return NothingSent(f"{error.name()}: {error.str()}")
+
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() not in (
+            KafkaError._PURGE_QUEUE,
+            KafkaError._PURGE_INFLIGHT,
+        ):
+            self._refusals.append((error, str(message.topic())))

@@ -1,0 +1,396 @@
+"""The relay of one shard: events in, one effect out; no clock, no database, no cluster.
+
+Rows leave in the order of their ids. Records and the position are one transaction of Kafka, so the
+position never differs from what readers of committed records see. It is the id of the last row
+that was read, never the id up to which was looked: a database that crashed may draw ids again.
+
+A row that cannot be sent is parked in a table of its own before the position passes it. With
+`blocks`, later rows of its key are parked behind it and follow when it is sent again or discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from headrace.services.outbox.rows import NotARecord, Row
+
+
+@dataclass(slots=True, frozen=True)
+class Position:
+    row_id: int  # of the last row that was sent or parked; 0: none yet
+    checksum: int = 0  # of that row
+    retried: tuple[int, ...] = ()  # parked rows that were sent again with this position
+
+
+# ---- what happens
+
+
+@dataclass(slots=True)
+class TakenOver:
+    """The producer is open, so that no other can commit any more, and then this was read."""
+
+    position: Position | None  # None: the topic has none
+    hint: int | None  # what the database knows of it; None: this shard was never begun
+    last_row: Row | None  # the row at the position, if it is still there
+    blocked: frozenset[bytes] = frozenset()  # keys with parked rows
+
+
+@dataclass(slots=True)
+class Begun:
+    """The first position is in the topic, and the database knows that there is one."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """All rows up to here are decided. A new incarnation: the database was connected anew."""
+
+    up_to: int
+    incarnation: int
+
+
+@dataclass(slots=True)
+class RowsRead:
+    rows: list[Row]
+
+
+@dataclass(slots=True)
+class SourceLost:
+    """The database went away, or was connected anew since the ids were settled."""
+
+
+@dataclass(slots=True)
+class Reviewed:
+    """Of the parked rows: which are to be sent, by id, and which keys are blocked."""
+
+    ready: list[Row]
+    blocked: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class Parked:
+    pass
+
+
+@dataclass(slots=True)
+class Reparked:
+    pass
+
+
+@dataclass(slots=True)
+class Forgotten:
+    pass
+
+
+@dataclass(slots=True)
+class Committed:
+    pass
+
+
+@dataclass(slots=True)
+class Aborted:
+    """Nothing became visible; the same may be tried again."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """As well, because the cluster does not take one of the records for its own fault."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class ProducerLost:
+    """Whether the transaction was committed is known only after the next take-over."""
+
+
+Event = (
+    TakenOver
+    | Begun
+    | Settled
+    | RowsRead
+    | SourceLost
+    | Reviewed
+    | Parked
+    | Reparked
+    | Forgotten
+    | Committed
+    | Aborted
+    | Refused
+    | ProducerLost
+)
+
+# ---- what to do
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """Open the producer, read the position, then answer `TakenOver`."""
+
+
+@dataclass(slots=True)
+class Begin:
+    """Commit the first position, then tell the database; the order matters."""
+
+    position: Position
+
+
+@dataclass(slots=True)
+class Read:
+    after: int
+    up_to: int
+    most: int
+
+
+@dataclass(slots=True)
+class Park:
+    """Copy the rows, each once by its id. `waits`: it is parked only because its key is."""
+
+    rows: list[tuple[Row, str, bool]]  # row, reason, waits
+
+
+@dataclass(slots=True)
+class Repark:
+    """A parked row was refused again."""
+
+    row_id: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Send:
+    """One transaction: the records of these rows, and the position."""
+
+    rows: list[Row]
+    position: Position
+
+
+@dataclass(slots=True)
+class Forget:
+    """Delete parked rows that were sent."""
+
+    row_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Review:
+    """Look at the parked rows."""
+
+    most: int
+
+
+@dataclass(slots=True)
+class Wait:
+    """Until more rows are settled, a review is due, or the shard is given up."""
+
+
+@dataclass(slots=True)
+class Halt:
+    """It must not go on; a person has to decide."""
+
+    sentence: str
+
+
+Effect = TakeOver | Begin | Read | Park | Repark | Send | Forget | Review | Wait | Halt
+
+
+class Shard:
+    """`step` is the only door. `position` is what the cluster has committed, as far as known."""
+
+    def __init__(
+        self, number: int, *, check: Callable[[Row], object], blocks: bool = False, most: int = 5000
+    ) -> None:
+        """`check` raises NotARecord for a row that can be no record."""
+        self.number = number
+        self.position: Position | None = None
+        self._check, self._blocks, self._most = check, blocks, most
+        self._limit = most  # rows per transaction; halved by a refusal, down to the guilty row
+        self._settled = Settled(0, -1)
+        self._looked_to = 0  # rows up to here were read; not kept anywhere
+        self._looks_to = 0  # the same, once what is being sent is committed
+        self._guilty: dict[int, str] = {}  # rows that the cluster refused, and why
+        self._blocked: set[bytes] = set()
+        self._sending: Send | None = None
+        self._retry = False  # what is being sent was parked before
+
+    def begin(self) -> Effect:
+        return TakeOver()
+
+    def step(self, event: Event) -> Effect:
+        match event:
+            case TakenOver():
+                return self._taken_over(event)
+            case Begun():
+                self.position = Position(0)
+                return self._next()
+            case Settled():
+                return self._saw_settled(event)
+            case RowsRead():
+                return self._plan(event.rows)
+            case SourceLost():
+                return Wait()
+            case Reviewed():
+                return self._reviewed(event)
+            case Parked():
+                assert self._sending is not None
+                return self._sending
+            case Reparked() | Forgotten():
+                return Review(self._limit)
+            case Committed():
+                return self._committed()
+            case Aborted():
+                return self._again()
+            case Refused():
+                return self._refused(event.reason)
+            case ProducerLost():
+                self._sending, self.position = None, None
+                return TakeOver()
+        assert_never(event)
+
+    # ---- taking over
+
+    def _taken_over(self, found: TakenOver) -> Effect:
+        position = found.position
+        if (wrong := self._mistrust(found)) is not None:
+            return Halt(wrong)
+        self._blocked = set(found.blocked) if self._blocks else set()
+        self._sending = None
+        if position is None or found.hint is None:
+            return Begin(Position(0))
+        self.position = position
+        self._looked_to = position.row_id
+        if position.retried:
+            return Forget(position.retried)  # sent, and perhaps not deleted any more
+        return self._next()
+
+    def _mistrust(self, found: TakenOver) -> str | None:
+        """Why this position cannot be the one of this database; None: it can."""
+        position, hint = found.position, found.hint
+        if position is None:
+            if hint is None:
+                return None
+            return (
+                f"Shard {self.number} has sent rows up to {hint}, says the database, but the "
+                "cluster has no position of it. It may be another cluster, or its topic of "
+                "positions was deleted."
+            )
+        if position.row_id < (hint or 0):
+            return (
+                f"Shard {self.number} has sent rows up to {hint}, says the database, but the "
+                f"cluster's position is {position.row_id}. It may be another cluster, or one that "
+                "has lost data."
+            )
+        if position.row_id == 0:
+            return None
+        row = found.last_row
+        if hint is None or row is None or row.checksum != position.checksum:
+            return (
+                f"Shard {self.number} has sent rows up to {position.row_id}, says the cluster, but "
+                "the database does not have that row. It may be another database, or one that was "
+                "restored from a backup."
+            )
+        return None
+
+    # ---- reading and sending
+
+    def _next(self) -> Effect:
+        if self.position is not None and self._settled.up_to > self._looked_to:
+            return Read(self.position.row_id, self._settled.up_to, self._limit)
+        return Wait()
+
+    def _saw_settled(self, settled: Settled) -> Effect:
+        if settled.incarnation != self._settled.incarnation and self.position is not None:
+            self._looked_to = self.position.row_id
+        self._settled = settled
+        return self._next()
+
+    def _plan(self, rows: list[Row]) -> Effect:
+        assert self.position is not None, "nothing is read before the position is known"
+        whole = len(rows) < self._limit
+        self._looks_to = self._settled.up_to if whole or not rows else rows[-1].id
+        if not rows:
+            self._looked_to = self._looks_to
+            return self._next()
+        assert rows[0].id > self.position.row_id, "a row is never sent twice"
+        sendable, parked = self._sorted(rows)
+        position = Position(rows[-1].id, rows[-1].checksum)
+        self._sending, self._retry = Send(sendable, position), False
+        return Park(parked) if parked else self._sending
+
+    def _sorted(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
+        """Those that can be sent, and those that cannot."""
+        sendable, parked = [], []
+        for row in rows:
+            if row.key in self._blocked:
+                parked.append((row, "an earlier row of its key is parked", True))
+                continue
+            reason = self._guilty.get(row.id) or self._fault(row)
+            if reason is None:
+                sendable.append(row)
+                continue
+            parked.append((row, reason, False))
+            if self._blocks and row.key is not None:
+                self._blocked.add(row.key)
+        return sendable, parked
+
+    def _fault(self, row: Row) -> str | None:
+        try:
+            self._check(row)
+        except NotARecord as fault:
+            return str(fault)
+        return None
+
+    # ---- what became of it
+
+    def _committed(self) -> Effect:
+        sent, self._sending = self._sending, None
+        assert sent is not None
+        self.position = sent.position
+        self._limit = min(self._most, self._limit * 2)
+        if self._retry:
+            return Forget(sent.position.retried)
+        self._looked_to = self._looks_to
+        self._guilty = {id_: why for id_, why in self._guilty.items() if id_ > sent.position.row_id}
+        return self._next()
+
+    def _again(self) -> Effect:
+        """From the position: what is blocked or settled may have changed meanwhile."""
+        self._sending = None
+        return Review(self._limit) if self._retry else self._next_anew()
+
+    def _next_anew(self) -> Effect:
+        assert self.position is not None
+        self._looked_to = self.position.row_id
+        return self._next()
+
+    def _refused(self, reason: str) -> Effect:
+        refused, self._sending = self._sending, None
+        assert refused is not None and refused.rows, "a position alone is not refused"
+        if len(refused.rows) > 1:
+            self._limit = max(1, len(refused.rows) // 2)
+            return Review(self._limit) if self._retry else self._next_anew()
+        [row] = refused.rows
+        if self._retry:
+            return Repark(row.id, reason)
+        self._guilty[row.id] = reason
+        return self._next_anew()
+
+    # ---- parked rows
+
+    def _reviewed(self, review: Reviewed) -> Effect:
+        """Rows that may go again go first: later ones of their keys wait for them."""
+        if self.position is None:
+            return Wait()
+        self._blocked = set(review.blocked) if self._blocks else set()
+        rows = review.ready[: self._limit]
+        if not rows:
+            return self._next()
+        for row in rows:
+            if (reason := self._fault(row)) is not None:
+                return Repark(row.id, reason)
+        at = self.position
+        retried = tuple(row.id for row in rows)
+        self._sending = Send(rows, Position(at.row_id, at.checksum, retried))
+        self._retry = True
+        return self._sending

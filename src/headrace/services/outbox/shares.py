@@ -1,0 +1,42 @@
+"""Which relay takes which shard: an even share for each, moved one by one and never torn away.
+
+A shard belongs to the relay that has its lease, until the lease ends by the database's clock. That
+keeps relays out of each other's way; that nothing is sent twice is seen to by Kafka, where a new
+owner's producer fences the old one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Lease:
+    shard: int
+    owner: str | None
+    until_ms: int  # by the database's clock
+
+
+def quota(relays: Collection[str], me: str, shards: int) -> int:
+    """How many shards are mine: those that do not divide evenly go to the first names."""
+    names = sorted({*relays, me})
+    share, rest = divmod(shards, len(names))
+    return share + (1 if names.index(me) < rest else 0)
+
+
+def to_take(leases: Sequence[Lease], relays: Collection[str], me: str, now_ms: int) -> list[int]:
+    """Shards to ask for: free ones, as many as are missing of my quota."""
+    mine = sum(1 for lease in leases if lease.owner == me)
+    free = [
+        lease.shard
+        for lease in leases
+        if lease.owner != me and (lease.owner is None or lease.until_ms <= now_ms)
+    ]
+    return free[: max(0, quota(relays, me, len(leases)) - mine)]
+
+
+def to_give(leases: Sequence[Lease], relays: Collection[str], me: str) -> list[int]:
+    """Shards beyond my quota: others wait for them."""
+    mine = [lease.shard for lease in leases if lease.owner == me]
+    return mine[quota(relays, me, len(leases)) :]

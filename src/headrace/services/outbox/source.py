@@ -1,0 +1,112 @@
+"""The rows of the database as a relay reads them: up to which id they are settled, and then a few.
+
+Two connections live and die together: one looks for the horizon, the other reads. What is known of
+settled ids is of no use after the server has restarted, because ids that it had drawn and lost are
+drawn again. A restart breaks both connections, so rows are only read over a connection that is
+older than the answer it relies on; `incarnation` counts the pairs.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from sqlalchemy import Engine, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.services.outbox import databases
+from headrace.services.outbox.databases import Horizon
+from headrace.services.outbox.rows import Row
+from headrace.services.outbox.shard import Settled
+from headrace.services.outbox.store import COLUMNS, connect, row_of
+
+
+class Stale(Exception):
+    """The connection is another one than the settled id was found with."""
+
+
+class Source:
+    """`poll` and `wait` belong to one thread, `read` to any."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._database = databases.of(engine.dialect.name)
+        self.incarnation = 0
+        self._looking: Connection | None = None
+        self._reading: Connection | None = None
+        self._horizon: Horizon | None = None
+        self._lock = threading.Lock()  # guards _reading and incarnation
+        self._select = text(
+            f"SELECT {COLUMNS} FROM headrace_outbox WHERE shard = :shard AND id > :after"
+            f" AND id <= :up_to ORDER BY id LIMIT :most{self._database.LOCKED_READ}"
+        )
+
+    def poll(self) -> Settled:
+        """Raises what SQLAlchemy raises; the next call connects anew."""
+        try:
+            looking = self._connected()
+            assert self._horizon is not None
+            return Settled(self._horizon.advance(looking), self.incarnation)
+        except (SQLAlchemyError, OSError):
+            self.close()
+            raise
+
+    def held_up_by(self) -> str | None:
+        try:
+            looking = self._connected()
+            assert self._horizon is not None
+            return self._horizon.held_up_by(looking)
+        except (SQLAlchemyError, OSError):
+            self.close()
+            raise
+
+    def wait(self, timeout_s: float) -> None:
+        """Until a row is committed, or so long."""
+        try:
+            self._database.wait_for_rows(self._connected(), timeout_s)
+        except (SQLAlchemyError, OSError):
+            self.close()
+            raise
+
+    def read(self, shard: int, *, after: int, up_to: int, most: int, incarnation: int) -> list[Row]:
+        with self._lock:
+            if self._reading is None or incarnation != self.incarnation:
+                raise Stale
+            values = {"shard": shard, "after": after, "up_to": up_to, "most": most}
+            try:
+                return [row_of(row) for row in self._reading.execute(self._select, values)]
+            except (SQLAlchemyError, OSError):
+                self._drop_reading()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop_reading()
+        looking, self._looking, self._horizon = self._looking, None, None
+        _drop(looking)
+
+    def _connected(self) -> Connection:
+        """The reading connection first: it must be older than any answer."""
+        with self._lock:
+            if self._reading is None and self._looking is not None:
+                looking, self._looking, self._horizon = self._looking, None, None
+                _drop(looking)
+            if self._looking is None:
+                self._drop_reading()
+                self._reading = connect(self._engine)
+                self.incarnation += 1
+                self._horizon = self._database.make_horizon()
+                self._looking = connect(self._engine)
+            return self._looking
+
+    def _drop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        _drop(reading)
+
+
+def _drop(connection: Connection | None) -> None:
+    if connection is not None:
+        with suppress(SQLAlchemyError, OSError):
+            connection.invalidate()
+            connection.close()

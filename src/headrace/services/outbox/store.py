@@ -1,0 +1,271 @@
+"""What a relay keeps in the database: leases, hints, parked rows; and the rows that it removes.
+
+Every call is one short transaction. All times are the database's own, in milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, bindparam, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Row as SqlRow
+
+from headrace.services.outbox import databases, schema
+from headrace.services.outbox.rows import Row
+from headrace.services.outbox.shares import Lease
+
+COLUMNS = "id, topic, message_key, payload, headers, message_id, created_at"
+PARKED_COLUMNS = f"{COLUMNS}, shard, state, reason, parked_at"
+# A relay that was not seen for so long is forgotten; its leases ended long before.
+FORGET_RELAYS_MS = 3_600_000
+
+POISON = "poison"  # it cannot be sent
+WAITING = "waiting"  # an earlier row of its key is parked
+RETRY = "retry"  # somebody wants it sent again
+
+# A waiting row may go when no earlier row of its key is poison any more.
+_READY = (
+    f"SELECT {COLUMNS} FROM headrace_outbox_parked p WHERE shard = :shard AND (state = 'retry' OR"
+    " (state = 'waiting' AND NOT EXISTS (SELECT 1 FROM headrace_outbox_parked e WHERE"
+    " e.shard = p.shard AND e.message_key = p.message_key AND e.id < p.id AND e.state = 'poison')))"
+    " ORDER BY id LIMIT :most"
+)
+
+
+@dataclass(slots=True)
+class ParkedRow:
+    row: Row
+    shard: int
+    state: str
+    reason: str
+    parked_ms: int
+
+
+@dataclass(slots=True)
+class View:
+    """What a relay sees of the others."""
+
+    now_ms: int
+    leases: list[Lease]
+    relays: list[str]
+
+
+class Store:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.database = databases.of(engine.dialect.name)
+        self._now = self.database.NOW_MS
+
+    def facts(self) -> schema.Facts:
+        with self.engine.connect() as db:
+            return schema.facts(db)
+
+    # ---- leases
+
+    def look(self, relay: str, lease_ms: int) -> View:
+        """Say that this relay is there, and see who else is."""
+        insert = self.database.INSERT_ONCE.format(
+            table="headrace_outbox_relays", columns="relay, seen_until", values=":relay, 0"
+        )
+        with self.engine.begin() as db:
+            db.execute(text(insert), {"relay": relay})
+            seen = f"UPDATE headrace_outbox_relays SET seen_until = {self._now} + :lease_ms"
+            db.execute(text(f"{seen} WHERE relay = :relay"), {"relay": relay, "lease_ms": lease_ms})
+            old = f"DELETE FROM headrace_outbox_relays WHERE seen_until < {self._now} - :age_ms"
+            db.execute(text(old), {"age_ms": FORGET_RELAYS_MS})
+        with self.engine.connect() as db:
+            now_ms = int(db.execute(text(f"SELECT {self._now}")).scalar_one())
+            shards = db.execute(
+                text("SELECT shard, owner, lease_until FROM headrace_outbox_shards ORDER BY shard")
+            )
+            leases = [Lease(int(row[0]), row[1], int(row[2])) for row in shards]
+            alive = text("SELECT relay FROM headrace_outbox_relays WHERE seen_until > :now_ms")
+            relays = [str(row[0]) for row in db.execute(alive, {"now_ms": now_ms})]
+        return View(now_ms, leases, relays)
+
+    def take(self, shard: int, relay: str, lease_ms: int) -> bool:
+        """Take or keep a lease; False if another relay has it."""
+        taken = (
+            f"UPDATE headrace_outbox_shards SET owner = :relay,"
+            f" lease_until = {self._now} + :lease_ms WHERE shard = :shard AND"
+            f" (owner IS NULL OR owner = :relay OR lease_until <= {self._now})"
+        )
+        values = {"relay": relay, "lease_ms": lease_ms, "shard": shard}
+        return self._run(taken, values) > 0
+
+    def release(self, shard: int, relay: str) -> None:
+        self._run(
+            "UPDATE headrace_outbox_shards SET owner = NULL, lease_until = 0"
+            " WHERE shard = :shard AND owner = :relay",
+            {"shard": shard, "relay": relay},
+        )
+
+    def leave(self, relay: str) -> None:
+        self._run("DELETE FROM headrace_outbox_relays WHERE relay = :relay", {"relay": relay})
+
+    # ---- hints
+
+    def hint(self, shard: int) -> int | None:
+        with self.engine.connect() as db:
+            found = db.execute(
+                text("SELECT sent_id FROM headrace_outbox_shards WHERE shard = :shard"),
+                {"shard": shard},
+            ).scalar_one()
+        return None if found is None else int(found)
+
+    def save_hint(self, shard: int, sent_id: int) -> None:
+        """How far the cluster has committed. It never goes back."""
+        self._run(
+            f"UPDATE headrace_outbox_shards SET sent_id = :sent_id, sent_at = {self._now}"
+            " WHERE shard = :shard AND (sent_id IS NULL OR sent_id < :sent_id)",
+            {"shard": shard, "sent_id": sent_id},
+        )
+
+    def force_hint(self, shard: int, sent_id: int) -> None:
+        """Also backwards: a person has decided where a shard goes on."""
+        self._run(
+            "UPDATE headrace_outbox_shards SET sent_id = :sent_id, problem = NULL"
+            " WHERE shard = :shard",
+            {"shard": shard, "sent_id": sent_id},
+        )
+
+    def save_problem(self, shard: int, problem: str | None) -> None:
+        self._run(
+            "UPDATE headrace_outbox_shards SET problem = :problem WHERE shard = :shard",
+            {"shard": shard, "problem": problem},
+        )
+
+    def row(self, shard: int, row_id: int) -> Row | None:
+        with self.engine.connect() as db:
+            found = db.execute(
+                text(f"SELECT {COLUMNS} FROM headrace_outbox WHERE shard = :shard AND id = :id"),
+                {"shard": shard, "id": row_id},
+            ).one_or_none()
+        return None if found is None else row_of(found)
+
+    # ---- parked rows
+
+    def park(self, shard: int, rows: Iterable[tuple[Row, str, bool]]) -> None:
+        """Each once, whatever dies in between: a row that is there stays as it is."""
+        insert = self.database.INSERT_ONCE.format(
+            table="headrace_outbox_parked",
+            columns=PARKED_COLUMNS,
+            values=":id, :topic, :key, :payload, :headers, :message_id, :created, :shard, :state,"
+            f" :reason, {self._now}",
+        )
+        values = [
+            {
+                "id": row.id,
+                "topic": row.topic,
+                "key": row.key,
+                "payload": row.payload,
+                "headers": row.headers,
+                "message_id": row.message_id,
+                "created": row.created_ms,
+                "shard": shard,
+                "state": WAITING if waits else POISON,
+                "reason": reason,
+            }
+            for row, reason, waits in rows
+        ]
+        with self.engine.begin() as db:
+            db.execute(text(insert), values)
+
+    def repark(self, row_id: int, reason: str) -> None:
+        self._run(
+            "UPDATE headrace_outbox_parked SET state = 'poison', reason = :reason WHERE id = :id",
+            {"id": row_id, "reason": reason},
+        )
+
+    def forget(self, row_ids: Sequence[int]) -> int:
+        deleted = text("DELETE FROM headrace_outbox_parked WHERE id IN :ids")
+        with self.engine.begin() as db:
+            return db.execute(
+                deleted.bindparams(bindparam("ids", expanding=True)), {"ids": list(row_ids)}
+            ).rowcount
+
+    def ready(self, shard: int, most: int) -> list[Row]:
+        with self.engine.connect() as db:
+            found = db.execute(text(_READY), {"shard": shard, "most": most})
+            return [row_of(row) for row in found]
+
+    def blocked(self, shard: int) -> frozenset[bytes]:
+        with self.engine.connect() as db:
+            keys = db.execute(
+                text(
+                    "SELECT DISTINCT message_key FROM headrace_outbox_parked"
+                    " WHERE shard = :shard AND message_key IS NOT NULL"
+                ),
+                {"shard": shard},
+            )
+            return frozenset(bytes(row[0]) for row in keys)
+
+    def parked(self, row_id: int | None = None, most: int = 100) -> list[ParkedRow]:
+        one = "" if row_id is None else " WHERE id = :id"
+        found = f"SELECT {PARKED_COLUMNS} FROM headrace_outbox_parked{one} ORDER BY id LIMIT :most"
+        values = {"most": most} | ({} if row_id is None else {"id": row_id})
+        with self.engine.connect() as db:
+            return [
+                ParkedRow(row_of(row), int(row[7]), str(row[8]), str(row[9]), int(row[10]))
+                for row in db.execute(text(found), values)
+            ]
+
+    def retry(self, row_ids: Sequence[int]) -> int:
+        """The shard's relay sends them again; how many of them are parked."""
+        wanted = text("UPDATE headrace_outbox_parked SET state = 'retry' WHERE id IN :ids")
+        with self.engine.begin() as db:
+            return db.execute(
+                wanted.bindparams(bindparam("ids", expanding=True)), {"ids": list(row_ids)}
+            ).rowcount
+
+    # ---- sent rows
+
+    def clean(self, shard: int, *, after: int, before: int, keep_ms: int, most: int) -> int | None:
+        """Delete some sent rows in a range of ids; the last of them, None if there were none.
+
+        The row `before` stays: it proves the position. `after` spares the database a walk over
+        what was deleted before.
+        """
+        old = text(
+            "SELECT id FROM headrace_outbox WHERE shard = :shard AND id > :after AND id < :before"
+            f" AND created_at < {self._now} - :keep_ms ORDER BY id LIMIT :most"
+        )
+        values = {"shard": shard, "after": after, "before": before}
+        with self.engine.connect() as db:
+            ids = db.execute(old, values | {"keep_ms": keep_ms, "most": most}).all()
+        if not ids:
+            return None
+        last = int(ids[-1][0])
+        self._run(
+            "DELETE FROM headrace_outbox WHERE shard = :shard AND id > :after AND id <= :last",
+            {"shard": shard, "after": after, "last": last},
+        )
+        return last
+
+    def _run(self, statement: str, values: dict[str, Any]) -> int:
+        with self.engine.begin() as db:
+            return db.execute(text(statement), values).rowcount
+
+
+def row_of(found: SqlRow[Any]) -> Row:
+    id_, topic, key, payload, headers, message_id, created = tuple(found)[:7]
+    return Row(
+        int(id_),
+        topic,
+        None if key is None else bytes(key),
+        None if payload is None else bytes(payload),
+        headers,
+        message_id,
+        int(created),
+    )
+
+
+def connect(engine: Engine) -> Connection:
+    """A connection that a relay keeps: each statement is a transaction of its own."""
+    connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    for statement in databases.of(engine.dialect.name).SESSION:
+        connection.exec_driver_sql(statement)
+    return connection

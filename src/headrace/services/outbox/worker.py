@@ -1,0 +1,281 @@
+"""The thread of one shard: does what the shard's state machine says, and tells it what happened.
+
+A database that is away is asked again; so is a cluster. The thread ends when it is told to, when
+the lease is over, or when the shard must not go on (`Halt`). Ending loses nothing and doubles
+nothing: what counts is in the cluster's position.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.services.outbox import shard as core
+from headrace.services.outbox.metrics import ShardCounters
+from headrace.services.outbox.rows import Row, record_of
+from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
+from headrace.services.outbox.shard import Shard
+from headrace.services.outbox.source import Source, Stale
+from headrace.services.outbox.store import Store
+
+log = logging.getLogger("headrace.outbox")
+
+DATABASE_FAILS = (SQLAlchemyError, OSError)
+REVIEW_EVERY_S = 1.0
+PAUSE_S = 0.2
+LONGEST_WAIT_S = 0.5
+Found = TypeVar("Found")
+
+
+class Published:
+    """The settled id, from the thread that looks for it to those that wait for it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.settled = core.Settled(0, -1)
+
+    def publish(self, settled: core.Settled) -> None:
+        with self.changed:
+            if settled != self.settled:
+                self.settled = settled
+                self.changed.notify_all()
+
+    def wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+class GivenUp(Exception):
+    """The thread was told to end in the middle of something that may be left undone."""
+
+
+class ShardWorker:
+    def __init__(
+        self,
+        number: int,
+        *,
+        at: Connection,
+        outbox_id: str,
+        store: Store,
+        source: Source,
+        published: Published,
+        blocks: bool,
+        most: int,
+    ) -> None:
+        self.number = number
+        self.counters = ShardCounters()
+        self.lease_ends_at = 0.0  # monotonic; set by the relay
+        self.problem: str | None = None
+        self.halted: str | None = None
+        self._at, self._outbox_id = at, outbox_id
+        self._store, self._source, self._published = store, source, published
+        self._blocks = blocks
+        self._shard = Shard(number, check=self._check, blocks=blocks, most=most)
+        self._sender: Sender | None = None
+        self._seen = core.Settled(0, -2)
+        self._review_at = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"outbox-{number}", daemon=True)
+
+    @property
+    def position(self) -> int | None:
+        at = self._shard.position
+        return None if at is None else at.row_id
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The transaction under way is ended first; `join` waits for that."""
+        self._stopping.set()
+        self._published.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ---- the loop
+
+    def _run(self) -> None:
+        effect = self._shard.begin()
+        try:
+            while not isinstance(effect, core.Halt):
+                if self._gives_up():
+                    break
+                effect = self._shard.step(self._perform(effect))
+            else:
+                self.halted = effect.sentence
+                log.error("%s", effect.sentence)
+        except GivenUp:
+            pass
+        except Exception:
+            log.exception("shard %d has met a bug; its relay begins it anew", self.number)
+        finally:
+            self._close_sender()
+
+    def _perform(self, effect: core.Effect) -> core.Event:
+        match effect:
+            case core.Wait():
+                return self._wait()
+            case core.Read():
+                return self._read(effect)
+            case core.Send():
+                return self._send(effect)
+            case core.TakeOver():
+                return self._take_over()
+            case core.Begin():
+                return self._begin(effect)
+            case core.Park():
+                return self._park(effect)
+            case core.Repark():
+                self._insist(lambda: self._store.repark(effect.row_id, effect.reason))
+                return core.Reparked()
+            case core.Forget():
+                self._insist(lambda: self._store.forget(effect.row_ids))
+                return core.Forgotten()
+            case core.Review():
+                return self._review(effect.most)
+        raise AssertionError(f"nobody performs {effect}")
+
+    def _gives_up(self) -> bool:
+        """A relay that stood still may wake long after its lease has ended."""
+        return self._stopping.is_set() or monotonic() >= self.lease_ends_at
+
+    def _wait(self) -> core.Event:
+        if monotonic() >= self._review_at:
+            return self._review(1000)
+        published = self._published
+        with published.changed:
+            if published.settled == self._seen and not self._stopping.is_set():
+                published.changed.wait(LONGEST_WAIT_S)
+            self._seen = published.settled
+        return self._seen
+
+    # ---- the cluster
+
+    def _take_over(self) -> core.Event:
+        self._close_sender()
+        while True:
+            try:
+                sender = self._sender = Sender(self._at, self._outbox_id, self.number)
+                position = sender.open(self._gives_up)
+                break
+            except (SenderLost, ClientError) as failure:
+                self._close_sender()
+                self._trouble(str(failure))
+        row_id = 0 if position is None else position.row_id
+        hint = self._insist(lambda: self._store.hint(self.number))
+        row = self._insist(lambda: self._store.row(self.number, row_id)) if row_id else None
+        blocked = self._insist(lambda: self._store.blocked(self.number))
+        self.problem = None
+        log.info("took over shard %d after row %d", self.number, row_id)
+        return core.TakenOver(position, hint, row, blocked)
+
+    def _begin(self, effect: core.Begin) -> core.Event:
+        assert self._sender is not None
+        try:
+            self._sender.send([], effect.position)
+        except NothingSent as failure:
+            self._trouble(str(failure))
+            return core.ProducerLost()
+        except SenderLost as failure:
+            self._trouble(str(failure))
+            return core.ProducerLost()
+        self._insist(lambda: self._store.save_hint(self.number, effect.position.row_id))
+        return core.Begun()
+
+    def _send(self, effect: core.Send) -> core.Event:
+        assert self._sender is not None
+        records = [record_of(row, self._outbox_id) for row in effect.rows]
+        began = monotonic()
+        try:
+            self._sender.send(records, effect.position)
+        except RowRefused as refusal:
+            return core.Refused(str(refusal))
+        except NothingSent as failure:
+            self.counters.aborted += 1
+            self._trouble(str(failure))
+            return core.Aborted()
+        except SenderLost as failure:
+            self.counters.aborted += 1
+            self._trouble(str(failure))
+            return core.ProducerLost()
+        self.problem = None
+        self.counters.sent(len(records), monotonic() - began)
+        return core.Committed()
+
+    def _close_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    # ---- the database
+
+    def _check(self, row: Row) -> object:
+        return record_of(row, self._outbox_id)
+
+    def _read(self, effect: core.Read) -> core.Event:
+        try:
+            rows = self._source.read(
+                self.number,
+                after=effect.after,
+                up_to=effect.up_to,
+                most=effect.most,
+                incarnation=self._seen.incarnation,
+            )
+        except Stale:
+            self._stopping.wait(0.01)
+            self._seen = core.Settled(0, -2)  # ask for the new one
+            return core.SourceLost()
+        except DATABASE_FAILS as failure:
+            self._trouble(f"the database cannot be read: {first_line(failure)}")
+            return core.SourceLost()
+        return core.RowsRead(rows)
+
+    def _park(self, effect: core.Park) -> core.Event:
+        self._insist(lambda: self._store.park(self.number, effect.rows))
+        self.counters.parked += len(effect.rows)
+        for row, reason, waits in effect.rows:
+            if not waits:
+                log.error(
+                    "row %d for %s is parked, `headrace outbox show` has it: %s",
+                    row.id, row.topic, reason,
+                )  # fmt: skip
+        return core.Parked()
+
+    def _review(self, most: int) -> core.Event:
+        self._review_at = monotonic() + REVIEW_EVERY_S
+        ready = self._insist(lambda: self._store.ready(self.number, most))
+        blocked = self._insist(lambda: self._store.blocked(self.number)) if self._blocks else None
+        return core.Reviewed(ready, blocked or frozenset())
+
+    def _insist(self, call: Callable[[], Found]) -> Found:
+        """Until the database answers."""
+        while True:
+            try:
+                return call()
+            except DATABASE_FAILS as failure:
+                self._trouble(f"the database does not answer: {first_line(failure)}")
+
+    def _trouble(self, problem: str) -> None:
+        """Say it once, wait a little, and end if that is asked for."""
+        if problem != self.problem:
+            log.warning("shard %d waits: %s", self.number, problem)
+        self.problem = problem
+        if self._stopping.wait(PAUSE_S) or self._gives_up():
+            raise GivenUp
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
