@@ -121,11 +121,9 @@ class Relay:
                 log.warning("shard %d belongs to another relay now", number)
                 self._end(number)
         view = self.store.look(me, lease_ms)
-        for number in shares.to_give(view.leases, view.relays, me):
-            if number in self.workers:
-                self._end(number)
-            self.store.release(number, me)
-        for number in shares.to_take(view.leases, view.relays, me, view.now_ms):
+        for number in shares.to_give(self.facts.shards, view.relays, me, self.workers):
+            self._end(number)
+        for number in shares.to_take(view.leases, view.relays, me, self.workers, view.now_ms):
             self._take(number)
 
     def _take(self, number: int) -> None:

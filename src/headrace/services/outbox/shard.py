@@ -10,7 +10,7 @@ A row that cannot be sent is parked in a table of its own before the position pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -34,7 +34,7 @@ class TakenOver:
     position: Position | None  # None: the topic has none
     hint: int | None  # what the database knows of it; None: this shard was never begun
     last_row: Row | None  # the row at the position, if it is still there
-    blocked: frozenset[bytes] = frozenset()  # keys with parked rows
+    blocked: Mapping[bytes, int]  # keys with parked rows: the first of them
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class SourceLost:
 
 @dataclass(slots=True)
 class Reviewed:
-    """Of the parked rows: which are to be sent, by id, and which keys are blocked."""
+    """Of the parked rows: which are to be sent, by id, and the first one of each key."""
 
     ready: list[Row]
-    blocked: frozenset[bytes]
+    blocked: Mapping[bytes, int]
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class Shard:
         self._looked_to = 0  # rows up to here were read; not kept anywhere
         self._looks_to = 0  # the same, once what is being sent is committed
         self._guilty: dict[int, str] = {}  # rows that the cluster refused, and why
-        self._blocked: set[bytes] = set()
+        self._blocked: dict[bytes, int] = {}  # keys with parked rows: the first of them
         self._sending: Send | None = None
         self._retry = False  # what is being sent was parked before
 
@@ -254,7 +254,7 @@ class Shard:
         position = found.position
         if (wrong := self._mistrust(found)) is not None:
             return Halt(wrong)
-        self._blocked = set(found.blocked) if self._blocks else set()
+        self._blocked = dict(found.blocked) if self._blocks else {}
         self._sending = None
         if position is None or found.hint is None:
             return Begin(Position(0))
@@ -322,7 +322,7 @@ class Shard:
         """Those that can be sent, and those that cannot."""
         sendable, parked = [], []
         for row in rows:
-            if row.key in self._blocked:
+            if row.key is not None and self._blocked.get(row.key, row.id) < row.id:
                 parked.append((row, "an earlier row of its key is parked", True))
                 continue
             reason = self._guilty.get(row.id) or self._fault(row)
@@ -331,7 +331,7 @@ class Shard:
                 continue
             parked.append((row, reason, False))
             if self._blocks and row.key is not None:
-                self._blocked.add(row.key)
+                self._blocked.setdefault(row.key, row.id)
         return sendable, parked
 
     def _fault(self, row: Row) -> str | None:
@@ -379,11 +379,15 @@ class Shard:
     # ---- parked rows
 
     def _reviewed(self, review: Reviewed) -> Effect:
-        """Rows that may go again go first: later ones of their keys wait for them."""
+        """Rows that may go again go first: later ones of their keys wait for them.
+
+        A row that was parked and that the position has not passed yet is read again: not here.
+        """
         if self.position is None:
             return Wait()
-        self._blocked = set(review.blocked) if self._blocks else set()
-        rows = review.ready[: self._limit]
+        self._blocked = dict(review.blocked) if self._blocks else {}
+        passed = self.position.row_id
+        rows = [row for row in review.ready if row.id <= passed][: self._limit]
         if not rows:
             return self._next()
         for row in rows:

@@ -25,18 +25,21 @@ def quota(relays: Collection[str], me: str, shards: int) -> int:
     return share + (1 if names.index(me) < rest else 0)
 
 
-def to_take(leases: Sequence[Lease], relays: Collection[str], me: str, now_ms: int) -> list[int]:
-    """Shards to ask for: free ones, as many as are missing of my quota."""
-    mine = sum(1 for lease in leases if lease.owner == me)
+def to_take(
+    leases: Sequence[Lease], relays: Collection[str], me: str, running: Collection[int], now_ms: int
+) -> list[int]:
+    """Shards to ask for: as many as are missing of my quota. `running` are those I work on.
+
+    A lease of mine without work is free for me: its thread gave up, or did not end in time.
+    """
     free = [
         lease.shard
         for lease in leases
-        if lease.owner != me and (lease.owner is None or lease.until_ms <= now_ms)
+        if lease.shard not in running and (lease.owner in (None, me) or lease.until_ms <= now_ms)
     ]
-    return free[: max(0, quota(relays, me, len(leases)) - mine)]
+    return free[: max(0, quota(relays, me, len(leases)) - len(running))]
 
 
-def to_give(leases: Sequence[Lease], relays: Collection[str], me: str) -> list[int]:
+def to_give(shards: int, relays: Collection[str], me: str, running: Collection[int]) -> list[int]:
     """Shards beyond my quota: others wait for them."""
-    mine = [lease.shard for lease in leases if lease.owner == me]
-    return mine[quota(relays, me, len(leases)) :]
+    return sorted(running)[quota(relays, me, shards) :]

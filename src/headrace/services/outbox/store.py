@@ -192,16 +192,17 @@ class Store:
             found = db.execute(text(_READY), {"shard": shard, "most": most})
             return [row_of(row) for row in found]
 
-    def blocked(self, shard: int) -> frozenset[bytes]:
+    def blocked(self, shard: int) -> dict[bytes, int]:
+        """Keys with parked rows, and the first of them."""
         with self.engine.connect() as db:
             keys = db.execute(
                 text(
-                    "SELECT DISTINCT message_key FROM headrace_outbox_parked"
-                    " WHERE shard = :shard AND message_key IS NOT NULL"
+                    "SELECT message_key, MIN(id) FROM headrace_outbox_parked"
+                    " WHERE shard = :shard AND message_key IS NOT NULL GROUP BY message_key"
                 ),
                 {"shard": shard},
             )
-            return frozenset(bytes(row[0]) for row in keys)
+            return {bytes(row[0]): int(row[1]) for row in keys}
 
     def parked(self, row_id: int | None = None, most: int = 100) -> list[ParkedRow]:
         one = "" if row_id is None else " WHERE id = :id"

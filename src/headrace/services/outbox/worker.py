@@ -257,8 +257,8 @@ class ShardWorker:
     def _review(self, most: int) -> core.Event:
         self._review_at = monotonic() + REVIEW_EVERY_S
         ready = self._insist(lambda: self._store.ready(self.number, most))
-        blocked = self._insist(lambda: self._store.blocked(self.number)) if self._blocks else None
-        return core.Reviewed(ready, blocked or frozenset())
+        blocked = self._insist(lambda: self._store.blocked(self.number)) if self._blocks else {}
+        return core.Reviewed(ready, blocked)
 
     def _insist(self, call: Callable[[], Found]) -> Found:
         """Until the database answers."""
