@@ -1,0 +1,124 @@
+"""One shard: where it begins, when it refuses to, and how it finds a row that cannot be sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.services.outbox import shard as core
+from headrace.services.outbox.rows import Row
+from headrace.services.outbox.shard import Position, Shard
+
+
+def row(number: int, key: str = "k") -> Row:
+    return Row(number, "transfers", key.encode(), b"%d" % number, None, None, 0)
+
+
+def shard(**given: object) -> Shard:
+    return Shard(2, check=lambda row: None, **given)  # type: ignore[arg-type]
+
+
+def taken_over(machine: Shard, at: Row) -> core.Effect:
+    position = Position(at.id, at.checksum)
+    return machine.step(core.TakenOver(position, at.id, at, {}))
+
+
+def test_a_new_shard_says_so_in_both_places_before_it_sends() -> None:
+    machine = shard()
+    assert machine.begin() == core.TakeOver()
+    assert machine.step(core.TakenOver(None, None, None, {})) == core.Begin(Position(0))
+    assert machine.step(core.Begun()) == core.Wait()
+    assert machine.step(core.Settled(7, 1)) == core.Read(0, 7, 5000)
+
+
+def test_a_crash_between_the_two_places_begins_again() -> None:
+    machine = shard()
+    assert machine.step(core.TakenOver(Position(0), None, None, {})) == core.Begin(Position(0))
+
+
+@pytest.mark.parametrize(
+    ("position", "hint", "last_row", "words"),
+    [
+        (None, 40, None, "the cluster has no position of it"),
+        (None, 0, None, "the cluster has no position of it"),
+        (Position(30), 40, row(30), "the cluster's position is 30"),
+        (Position(40, row(40).checksum), 40, None, "does not have that row"),
+        (Position(40, row(40, "another").checksum), 40, row(40), "does not have that row"),
+        (Position(40, row(40).checksum), None, row(40), "does not have that row"),
+    ],
+)
+def test_a_position_that_cannot_be_this_databases_stops_the_shard(
+    position: Position | None, hint: int | None, last_row: Row | None, words: str
+) -> None:
+    effect = shard().step(core.TakenOver(position, hint, last_row, {}))
+    assert isinstance(effect, core.Halt)
+    assert words in effect.sentence
+    assert "Shard 2" in effect.sentence
+
+
+def test_the_position_is_the_last_row_that_was_read_never_the_horizon() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    assert machine.step(core.Settled(90, 1)) == core.Read(40, 90, 5000)
+    send = machine.step(core.RowsRead([row(50), row(60)]))
+    assert send == core.Send([row(50), row(60)], Position(60, row(60).checksum))
+    assert machine.step(core.Committed()) == core.Wait()  # up to 90 there is nothing more
+
+
+def test_after_a_crash_of_the_database_ids_that_were_looked_at_are_looked_at_again() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    machine.step(core.Settled(90, 1))
+    assert machine.step(core.RowsRead([])) == core.Wait()
+    assert machine.step(core.Settled(60, 1)) == core.Wait()
+    assert machine.step(core.Settled(60, 2)) == core.Read(40, 60, 5000)
+
+
+def test_a_refused_batch_is_halved_until_the_guilty_row_is_alone() -> None:
+    machine = shard(most=8)
+    taken_over(machine, row(40))
+    rows, refusals, sent = [row(41 + n) for n in range(8)], 0, []
+    effect = machine.step(core.Settled(48, 1))
+    while not isinstance(effect, core.Wait):
+        match effect:
+            case core.Read(after, _, most):
+                effect = machine.step(
+                    core.RowsRead([each for each in rows if each.id > after][:most])
+                )
+            case core.Send(batch, _) if any(each.id == 46 for each in batch):
+                refusals += 1
+                effect = machine.step(core.Refused("too large"))
+            case core.Send(batch, _):
+                sent += [each.id for each in batch]
+                effect = machine.step(core.Committed())
+            case core.Park(parked):
+                assert parked == [(row(46), "too large", False)]
+                effect = machine.step(core.Parked())
+            case _:
+                raise AssertionError(effect)
+    assert sent == [41, 42, 43, 44, 45, 47, 48]
+    assert refusals <= 6
+
+
+def test_retried_rows_of_a_lost_answer_are_forgotten_and_not_sent_twice() -> None:
+    machine = shard()
+    at = Position(40, row(40).checksum, retried=(12,))
+    assert machine.step(core.TakenOver(at, 40, row(40), {})) == core.Forget((12,))
+    assert machine.step(core.Forgotten()) == core.Review(5000)
+    assert machine.step(core.Reviewed([], {})) == core.Wait()
+
+
+def test_a_parked_row_that_the_position_has_not_passed_is_not_sent_from_the_table() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    assert machine.step(core.Reviewed([row(41)], {})) == core.Wait()
+    effect = machine.step(core.Reviewed([row(12), row(41)], {}))
+    assert effect == core.Send([row(12)], Position(40, row(40).checksum, (12,)))
+
+
+def test_a_lost_producer_makes_the_shard_ask_again_where_it_is() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    machine.step(core.Settled(50, 1))
+    machine.step(core.RowsRead([row(41)]))
+    assert machine.step(core.ProducerLost()) == core.TakeOver()
+    assert machine.position is None
