@@ -25,22 +25,25 @@ DRIVERS = {
     "sqlite+aiosqlite": "sqlite",
 }
 CONNECTIONS = 5
+SQLITE_PATIENCE_S = 30
 
 
 def engine_for(url: str) -> Engine:
     try:
         parsed = make_url(url)
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
-        if parsed.get_backend_name() not in databases.NAMES:
+        backend = parsed.get_backend_name()
+        if backend not in databases.NAMES:
             raise OutboxError(
-                f"The outbox knows PostgreSQL, MariaDB (MySQL) and SQLite, not "
-                f"{parsed.get_backend_name()}."
+                f"The outbox knows PostgreSQL, MariaDB (MySQL) and SQLite, not {backend}."
             )
         return create_engine(
             parsed,
             pool_size=CONNECTIONS,
             max_overflow=64,
             pool_pre_ping=True,
+            # SQLite has one writer at a time: the application's come first.
+            connect_args={"timeout": SQLITE_PATIENCE_S} if backend == "sqlite" else {},
         )
     except (ArgumentError, NoSuchModuleError) as wrong:
         raise OutboxError(

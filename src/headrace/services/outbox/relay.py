@@ -17,7 +17,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.connection import Connection
-from headrace.services.outbox import positions, shares
+from headrace.client.errors import Unreachable
+from headrace.services.outbox import positions, schema, shares
 from headrace.services.outbox.metrics import ShardCounters, rendered
 from headrace.services.outbox.source import Source
 from headrace.services.outbox.status import shard_states
@@ -51,7 +52,7 @@ class Relay:
     def __init__(self, engine: Engine, at: Connection, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.store = Store(engine)
-        self.facts = self.store.facts()
+        self.facts = schema.Facts("", 0)  # known when the database has answered
         name = self.settings.relay or socket.gethostname()
         self.name = f"{name[:200]}-{secrets.token_hex(4)}"  # one that comes back is another one
         self.workers: dict[int, ShardWorker] = {}
@@ -70,8 +71,9 @@ class Relay:
         self._stopping.set()
 
     def run(self) -> None:
-        """Raises ClientError or OutboxError if it cannot begin; what fails later is waited for."""
-        positions.ensure(self._at)
+        """Raises OutboxError if there is no outbox; a database or cluster away is waited for."""
+        if not self._is_ready():
+            return
         log.info("relay %s of outbox %s begins", self.name, self.facts.outbox_id)
         self._horizon.start()
         try:
@@ -82,6 +84,20 @@ class Relay:
         finally:
             self._stopping.set()
             self._drain()
+
+    def _is_ready(self) -> bool:
+        """Wait for the database and the cluster; False if it was stopped before."""
+        while not self._stopping.is_set():
+            try:
+                self.facts = self.store.facts()
+                positions.ensure(self._at)
+                return True
+            except DATABASE_FAILS as failure:
+                log.warning("the database does not answer: %s", first_line(failure))
+            except Unreachable as failure:
+                log.warning("%s", failure)
+            self._stopping.wait(LONGEST_PAUSE_S)
+        return False
 
     def metrics(self) -> str:
         counters = ShardCounters()

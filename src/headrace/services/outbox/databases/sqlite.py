@@ -17,7 +17,7 @@ from headrace.services.outbox.databases import Horizon
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 GATE: tuple[str, ...] = ()
 LOCKED_READ = ""
-SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 5000",)
+SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 30000",)
 INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
 POLL_S = 0.005
 

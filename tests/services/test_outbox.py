@@ -1,0 +1,98 @@
+"""The outbox on real databases and a real broker: none lost, none doubled, the order of a key kept.
+
+Relays are killed and stand still past their lease, the broker and the database are killed, while
+eight writers commit, roll back and straggle.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Admin
+from tests.interop.brokers import HeadraceNode
+from tests.services.outbox_rounds import (
+    LEASE_S,
+    TOPIC,
+    Relays,
+    Shop,
+    Writers,
+    ends,
+    standing_still,
+    until,
+    wait_until_told,
+    wrong,
+)
+from tests.services.servers import Mariadb, Postgres
+
+ROWS = int(os.environ.get("RECORDS", "4000"))
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[HeadraceNode]:
+    with HeadraceNode(tmp_path / "node") as node:
+        Admin(node.bootstrap).topics.create(TOPIC, partitions=3)
+        yield node
+
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    match request.param:
+        case "postgresql":
+            server: Postgres = request.getfixturevalue("postgres")
+            url = server.url
+        case "mariadb":
+            url = request.getfixturevalue("mariadb").url
+        case _:
+            url = f"sqlite:///{tmp_path / 'shop.db'}"
+    shop = Shop(url)
+    yield shop
+    shop.engine.dispose()
+
+
+def database_of(request: pytest.FixtureRequest, shop: Shop) -> Postgres | Mariadb | None:
+    match shop.engine.dialect.name:
+        case "postgresql":
+            return request.getfixturevalue("postgres")  # type: ignore[no-any-return]
+        case "mysql" | "mariadb":
+            return request.getfixturevalue("mariadb")  # type: ignore[no-any-return]
+    return None
+
+
+def test_kills_leave_each_change_told_once_and_in_order(
+    request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path
+) -> None:
+    with Relays(shop.url, node.bootstrap, tmp_path) as relays:
+        for _ in range(2):
+            relays.start()
+        with Writers(shop, rows=ROWS) as writers:
+
+            def reach(share: float) -> None:
+                """Let them write on, and see that relays are at work."""
+                before = ends(node.bootstrap)
+                writers.go_on(share)
+                until(lambda: ends(node.bootstrap) > before, 240, relays.log_text)
+
+            reach(0.2)
+            relays.kill(relays.running[0])
+            relays.start()
+            reach(0.4)
+            with standing_still(relays.running[0]):
+                time.sleep(LEASE_S + 1)  # another relay goes on
+            reach(0.6)
+            node.kill()
+            node.start()
+            reach(0.8)
+            if (server := database_of(request, shop)) is not None:
+                server.stop()
+                server.start()
+            relays.kill(relays.running[-1])
+            relays.start()
+        wait_until_told(shop, node.bootstrap, relays)
+        relays.stop()
+    assert wrong(shop, node.bootstrap) == []
