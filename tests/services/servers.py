@@ -87,6 +87,7 @@ class Postgres:
         # Processes are killed here, not machines, so nothing need reach the disk; and four workers
         # with a pool each want more connections than its default of 100.
         command += ["-c", "fsync=off", "-c", "max_connections=300"]
+        command += ["-c", "max_prepared_transactions=5"]
         self.process = subprocess.Popen(
             [*self._as, _postgres_program("postgres"), *command, "-k", str(self.folder)],
             stderr=(self.folder / "log").open("ab"),

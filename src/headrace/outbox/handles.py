@@ -43,10 +43,6 @@ class Handle(Protocol):
 
     def query(self, sql: str) -> list[Sequence[Any]]: ...
 
-    def transaction(self) -> object | None:
-        """The transaction itself, the same object until it ends; None where nobody can tell."""
-        ...
-
 
 class AlchemyHandle:
     def __init__(self, given: Connection | Session | scoped_session[Session]) -> None:
@@ -62,9 +58,6 @@ class AlchemyHandle:
 
     def query(self, sql: str) -> list[Sequence[Any]]:
         return list(self._connection.execute(_alchemy_text(sql, 0)).all())
-
-    def transaction(self) -> object | None:
-        return self._connection.get_transaction()
 
 
 class DriverHandle:
@@ -89,9 +82,6 @@ class DriverHandle:
             return [_plain(row) for row in cursor.fetchall()]
         finally:
             cursor.close()
-
-    def transaction(self) -> object | None:
-        return None
 
 
 def handle_of(db: Any) -> Handle:

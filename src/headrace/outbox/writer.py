@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
-from weakref import WeakSet
 
 from sqlalchemy import Engine, MetaData, event
 from sqlalchemy.engine import Connection
@@ -65,7 +64,6 @@ class Outbox:
         self._codec, self._largest_bytes, self._wall_ms = codec, largest_bytes, wall_ms
         self._facts: Facts | None = None
         self._any_shard = itertools.count()
-        self._passed: WeakSet[object] = WeakSet()  # transactions behind a gate
 
     def send(
         self,
@@ -174,15 +172,10 @@ class Outbox:
         handle.run(INSERT, (shard, *values))
 
     def _pass_gate(self, handle: Handle) -> None:
-        """Once per transaction, if the database has gates: a lock is kept until the end of it."""
-        gates = databases.of(handle.dialect).GATE
-        if not gates or (transaction := handle.transaction()) in self._passed:
-            return
-        for gate in gates:
+        """Before each row: MariaDB gives the lock back when a savepoint is rolled back."""
+        for gate in databases.of(handle.dialect).GATE:
             if handle.query(gate):
                 break
-        if transaction is not None:
-            self._passed.add(transaction)
 
     def _look(self, handle: Handle) -> Facts:
         """Once per program: are the tables there, and how many shards are there?"""

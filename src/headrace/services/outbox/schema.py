@@ -62,6 +62,8 @@ def create(connection: Connection, shards: int | None = None) -> Facts:
     for statement in statements(dialect, chosen):
         if statement.startswith("PRAGMA journal_mode") and _writes_ahead(connection):
             continue
+        if statement.startswith("CREATE TRIGGER") and _has_trigger(connection, known is not None):
+            continue
         connection.exec_driver_sql(statement)
     numbers = text(
         database.INSERT_ONCE.format(
@@ -118,6 +120,12 @@ def read(rows: Iterable[Sequence[str]]) -> Facts | None:
             f"{VERSION}: install a newer one."
         )
     return Facts(meta["outbox"], int(meta["shards"]))
+
+
+def _has_trigger(connection: Connection, made_before: bool) -> bool:
+    """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS. One that somebody dropped stays dropped."""
+    named = text("SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake'")
+    return made_before or connection.execute(named).first() is not None
 
 
 def _writes_ahead(connection: Connection) -> bool:

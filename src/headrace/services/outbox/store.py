@@ -202,7 +202,7 @@ class Store:
                 ),
                 {"shard": shard},
             )
-            return {bytes(row[0]): int(row[1]) for row in keys}
+            return {_bytes(row[0]) or b"": int(row[1]) for row in keys}
 
     def parked(self, row_id: int | None = None, most: int = 100) -> list[ParkedRow]:
         one = "" if row_id is None else " WHERE id = :id"
@@ -256,12 +256,21 @@ def row_of(found: SqlRow[Any]) -> Row:
     return Row(
         int(id_),
         topic,
-        None if key is None else bytes(key),
-        None if payload is None else bytes(payload),
+        _bytes(key),
+        _bytes(payload),
         headers,
         message_id,
         int(created),
     )
+
+
+def _bytes(value: Any) -> bytes | None:
+    """SQLite keeps what it was given: a plain INSERT may have written text, or a number."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return str(value).encode()
 
 
 def connect(engine: Engine) -> Connection:

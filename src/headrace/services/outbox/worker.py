@@ -119,7 +119,8 @@ class ShardWorker:
                 log.error("%s", effect.sentence)
         except GivenUp:
             pass
-        except Exception:
+        except Exception as bug:
+            self.problem = f"a bug of the relay: {bug!r}"
             log.exception("shard %d has met a bug; its relay begins it anew", self.number)
         finally:
             self._close_sender()

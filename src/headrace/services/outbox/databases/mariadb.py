@@ -5,8 +5,9 @@ is not being closed, and keeps it until its transaction ends. The relay reads th
 locks gate 1 and gate 2, one after the other: whoever had drawn an id up to L was behind one of them
 and is decided by then. New writers are never held up for long, because one gate is always open.
 
-Rows are read with a shared lock: a transaction that was prepared (XA) holds its rows until it is
-decided. Needs 10.6 (SKIP LOCKED). Not for Galera with several writers, nor for a replica.
+Rows are read with a shared lock: a transaction that was prepared (XA) gives the gate back, but it
+holds its rows until it is decided. Needs 10.6 (SKIP LOCKED). Not for Galera with several writers,
+nor for a replica.
 """
 
 from __future__ import annotations

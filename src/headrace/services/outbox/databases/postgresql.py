@@ -20,6 +20,7 @@ GATE: tuple[str, ...] = ()
 LOCKED_READ = ""
 SESSION: tuple[str, ...] = ()
 CHANNEL = "headrace_outbox"
+POLL_S = 0.01
 INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
 
 # The table's lock is asked for only when transactions elsewhere in the server hold rows up: 219 us.
@@ -39,6 +40,11 @@ _HOLDERS = text(
 _OLDEST = text(
     "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int, state"
     " FROM pg_stat_activity WHERE pid = ANY(:pids) ORDER BY xact_start LIMIT 1"
+)
+# Whoever prepares transactions drops the trigger: PostgreSQL prepares none that notifies.
+_WAKES = text(
+    "SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake' AND tgenabled <> 'D'"
+    " AND tgrelid = 'headrace_outbox'::regclass"
 )
 
 
@@ -73,7 +79,6 @@ def tables(shards: int) -> list[str]:
         " (relay varchar(255) PRIMARY KEY, seen_until bigint NOT NULL)",
         "CREATE OR REPLACE FUNCTION headrace_outbox_wake() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN NOTIFY {CHANNEL}; RETURN NULL; END $$",
-        "DROP TRIGGER IF EXISTS headrace_outbox_wake ON headrace_outbox",
         # The same words many times in a transaction are one notification.
         "CREATE TRIGGER headrace_outbox_wake AFTER INSERT ON headrace_outbox"
         " FOR EACH STATEMENT EXECUTE FUNCTION headrace_outbox_wake()",
@@ -113,12 +118,14 @@ class _Horizon:
 def wait_for_rows(connection: Connection, timeout_s: float) -> None:
     """By LISTEN, where the driver can wait for notifications; the others look again soon."""
     driver: Any = connection.connection.driver_connection
-    if not hasattr(driver, "notifies"):
-        time.sleep(min(timeout_s, 0.01))
+    if "headrace_listens" not in connection.info:
+        wakes = hasattr(driver, "notifies") and connection.execute(_WAKES).first() is not None
+        connection.info["headrace_listens"] = wakes
+        if wakes:
+            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+            return  # what was committed before is looked for first
+    if not connection.info["headrace_listens"]:
+        time.sleep(min(timeout_s, POLL_S))
         return
-    if not connection.info.get("headrace_listens"):
-        connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        connection.info["headrace_listens"] = True
-        return  # what was committed before is looked for first
     for _ in driver.notifies(timeout=timeout_s, stop_after=1):
         pass

@@ -1,0 +1,70 @@
+"""`headrace outbox` on SQLite and a broker: what a person at the terminal sees."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from headrace import Admin, Outbox
+from headrace.client.connection import Connection
+from headrace.services.outbox.engines import engine_for
+from headrace.services.outbox.relay import Relay, Settings
+from headrace.services.outbox.store import Store
+from tests.sockets.cli.conftest import CommandLine
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'shop.db'}"
+
+
+def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
+    assert "no outbox tables" in headrace.failure("outbox", "status", url)
+    assert headrace.json("outbox", "init", url, "--shards", "2")["shards"] == 2
+    assert "2 shards" in headrace("outbox", "init", url)
+    assert "CREATE TABLE" in headrace("outbox", "init", url, "--print")
+    assert "No relay is running" in headrace.notes("outbox", "status", url)
+
+    Admin(headrace.bootstrap).topics.create("paid", partitions=1)
+    outbox, engine = Outbox(), create_engine(url)
+    with engine.begin() as db:
+        outbox.send(db, "paid", "1", key="a")
+        db.execute(
+            text("INSERT INTO headrace_outbox (topic, message_key, headers) VALUES ('x y', 'k', 1)")
+        )
+    waiting = headrace.json("outbox", "status", url)["shards"]
+    assert sum(each["waiting"] for each in waiting) == 2
+
+    store = Store(engine_for(url))
+    relay = Relay(store.engine, Connection({"bootstrap.servers": headrace.bootstrap}), Settings())
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not store.parked() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    [parked] = headrace.json("outbox", "list", url)
+    assert (parked["topic"], parked["state"]) == ("x y", "poison")
+    row_id = str(parked["id"])
+    assert "no name for a topic" in headrace("outbox", "show", url, row_id)
+    assert "to be sent again" in headrace("outbox", "retry", url, row_id)
+    assert "1 row deleted" in headrace("outbox", "discard", url, row_id, "--yes")
+    assert "not parked" in headrace.failure("outbox", "discard", url, row_id, "--yes")
+    assert "No row" in headrace.failure("outbox", "show", url, row_id)
+    relay.stop()
+    thread.join()
+    assert headrace("consume", "paid").strip() == "1"
+
+
+def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
+    assert "no URL of a database" in headrace.failure("outbox", "status", "nonsense")
+    assert "not oracle" in headrace.failure("outbox", "status", "oracle://x/y")
+    assert "skip or wait" in headrace.failure("outbox", "relay", url, "--on-poison", "stop")
+    assert "no outbox tables" in headrace.failure("outbox", "relay", url)
+    headrace("outbox", "init", url)
+    assert "shards, counted from 0" in headrace.failure(
+        "outbox", "resume", url, "--shard", "9", "--after", "0"
+    )

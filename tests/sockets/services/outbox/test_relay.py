@@ -1,0 +1,303 @@
+"""A relay between SQLite and a real broker: what arrives, what is parked, when it must stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from headrace import Admin, Outbox
+from headrace.client.connection import Connection
+from headrace.client.reading import Record, RecordReader
+from headrace.services.outbox import positions, sender
+from headrace.services.outbox.engines import engine_for
+from headrace.services.outbox.relay import Relay, Settings
+from headrace.services.outbox.resumption import resume
+from headrace.services.outbox.schema import OutboxError
+from headrace.services.outbox.store import Store
+from headrace.testing import Broker
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = engine_for(f"sqlite:///{tmp_path / 'shop.db'}")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def outbox(engine: Engine) -> Outbox:
+    outbox = Outbox(engine)
+    outbox.create(shards=2)
+    return outbox
+
+
+@pytest.fixture
+def at(headrace_broker: Broker) -> Connection:
+    Admin(headrace_broker.bootstrap).topics.create("transfers", partitions=2)
+    return Connection({"bootstrap.servers": headrace_broker.bootstrap})
+
+
+@contextmanager
+def running(engine: Engine, at: Connection, **settings: object) -> Iterator[Relay]:
+    relay = Relay(engine, at, Settings(lease_ms=2000, **settings))  # type: ignore[arg-type]
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        relay.stop()
+        thread.join()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def records(at: Connection, topic: str = "transfers") -> list[Record]:
+    settings = at.settings | {"isolation.level": "read_committed"}
+    reader = RecordReader(Connection(settings), topic)
+    try:
+        return list(reader.records())
+    finally:
+        reader.close()
+
+
+def values(at: Connection, topic: str = "transfers") -> list[str]:
+    return sorted((record.value or b"").decode() for record in records(at, topic))
+
+
+def test_what_is_committed_arrives_with_its_key_headers_and_id(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    with running(engine, at) as relay:
+        with engine.begin() as db:
+            outbox.send(db, "transfers", {"amount": 100}, key="a", headers={"kind": "debit"})
+            outbox.send(db, "transfers", None, key="a", id="t-2")
+        until(lambda: len(records(at)) == 2)
+    first, second = records(at)
+    assert (first.key, first.value) == (b"a", b'{"amount":100}')
+    assert first.header("kind") == b"debit"
+    assert first.header("headrace-message-id") == f"{relay.facts.outbox_id}/1".encode()
+    assert (second.value, second.header("headrace-message-id")) == (None, b"t-2")
+
+
+def test_rows_of_before_the_start_and_of_after_a_restart_arrive_once(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    for turn in range(3):
+        with engine.begin() as db:
+            for number in range(20):
+                outbox.send(db, "transfers", f"{turn}/{number:02}", key=f"k{number % 5}")
+        with running(engine, at):
+            until(lambda so_far=(turn + 1) * 20: len(records(at)) >= so_far)  # type: ignore[misc]
+    assert values(at) == [f"{turn}/{number:02}" for turn in range(3) for number in range(20)]
+
+
+def test_sent_rows_are_removed_but_for_the_last_and_kept_if_wanted(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    def count() -> int:
+        with engine.connect() as db:
+            return int(db.execute(text("SELECT count(*) FROM headrace_outbox")).scalar_one())
+
+    with running(engine, at, keep_ms=None):
+        with engine.begin() as db:
+            for number in range(50):
+                outbox.send(db, "transfers", str(number), key=f"k{number}")
+        until(lambda: len(records(at)) == 50)
+    assert count() == 50
+    with running(engine, at):
+        until(lambda: count() == 2)  # the last of each shard proves its position
+
+
+def test_relays_share_the_shards_and_one_that_leaves_gives_them_back(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    with running(engine, at) as first:
+        until(lambda: len(first.workers) == 2)
+        with running(engine, at) as second:
+            until(lambda: len(first.workers) == len(second.workers) == 1)
+        until(lambda: len(first.workers) == 2)
+        with engine.begin() as db:
+            outbox.send(db, "transfers", "x")
+        until(lambda: values(at) == ["x"])
+
+
+# ---- rows that cannot be sent
+
+
+@pytest.fixture
+def poisoned(engine: Engine, outbox: Outbox, at: Connection) -> Engine:
+    """Between good rows: a broken header, one too large, one without a key for compaction."""
+    topics = Admin(at).topics
+    topics.create("small", partitions=1, settings={"max.message.bytes": "2000"})
+    topics.create("compacted", partitions=1, settings={"cleanup.policy": "compact"})
+    broken = "INSERT INTO headrace_outbox (shard, topic, message_key, payload, headers)"
+    with engine.begin() as db:
+        outbox.send(db, "transfers", "1", key="a")
+        db.execute(text(f"{broken} VALUES (0, 'transfers', x'62', x'32', 'no json')"))
+        outbox.send(db, "small", "x" * 3000, key="account-1")
+        outbox.send(db, "compacted", "no key")
+        outbox.send(db, "transfers", "3", key="account-1")
+        for number in range(4, 10):
+            outbox.send(db, "transfers", str(number), key=f"k{number}")
+    return engine
+
+
+GOOD = ["1", *"456789"]
+
+
+def test_poison_is_parked_with_its_reason_and_others_go_on(
+    poisoned: Engine, at: Connection
+) -> None:
+    with running(poisoned, at):
+        until(lambda: values(at) == sorted([*GOOD, "3"]))
+        store = Store(poisoned)
+        until(lambda: len(store.parked()) == 3)
+    reasons = {each.row.topic: each.reason for each in store.parked()}
+    assert "headers are not JSON" in reasons["transfers"]
+    assert "too large" in reasons["small"]
+    assert "key" in reasons["compacted"]
+
+
+def test_later_rows_of_a_poisoned_key_wait_if_wanted_and_follow_in_order(
+    poisoned: Engine, at: Connection
+) -> None:
+    store = Store(poisoned)
+    with running(poisoned, at, blocks=True):
+        until(lambda: values(at) == GOOD)
+        until(lambda: len(store.parked()) == 4)
+        states = {each.row.key: each.state for each in store.parked() if each.row.topic != "small"}
+        assert states[b"account-1"] == "waiting"
+        Admin(at).topics.change_settings("small", to={"max.message.bytes": "10000"})
+        [large] = [each.row.id for each in store.parked() if each.row.topic == "small"]
+        assert store.retry([large]) == 1
+        until(lambda: values(at) == sorted([*GOOD, "3"]))
+        assert len(records(at, "small")) == 1
+        until(lambda: len(store.parked()) == 2)
+
+
+def test_a_row_that_is_sent_again_in_vain_is_parked_again(poisoned: Engine, at: Connection) -> None:
+    store = Store(poisoned)
+    with running(poisoned, at):
+        until(lambda: len(store.parked()) == 3)
+        ids = [each.row.id for each in store.parked()]
+        store.retry(ids)
+        until(lambda: [each.state for each in store.parked()] == ["poison"] * 3)
+    assert records(at, "small") == []
+
+
+def test_a_topic_that_is_missing_is_waited_for_then_its_rows_are_parked(
+    engine: Engine, outbox: Outbox, at: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.begin() as db:
+        outbox.send(db, "nowhere", "1", key="a")
+        outbox.send(db, "transfers", "2", key="a")
+    store = Store(engine)
+    headrace_makes_topics = {"allow.auto.create.topics": "false"}
+    quiet = Connection(at.settings | headrace_makes_topics)
+    with running(engine, quiet) as relay:
+        until(lambda: any(each.problem for each in relay.workers.values()))
+        assert records(at) == []
+        monkeypatch.setattr(sender, "MISSING_TOPIC_S", 0.0)
+        until(lambda: values(at) == ["2"])
+    [parked] = store.parked()
+    assert "There is no topic nowhere" in parked.reason
+
+
+# ---- positions
+
+
+def test_a_lost_topic_of_positions_stops_the_relay_with_a_sentence(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    with running(engine, at), engine.begin() as db:
+        outbox.send(db, "transfers", "1", key="a")
+    with running(engine, at):
+        until(lambda: values(at) == ["1"])
+    Admin(at).topics.delete(positions.TOPIC)
+    with engine.begin() as db:
+        outbox.send(db, "transfers", "2", key="a")
+    with running(engine, at) as relay:
+        until(lambda: sum(1 for each in relay.workers.values() if each.halted) == 2)
+        until(lambda: "headrace_outbox_shards_in_trouble 2" in relay.metrics())
+    assert values(at) == ["1"]
+    store = Store(engine)
+    for number in range(2):
+        resume(store, at, number, after=store.hint(number) or 0)
+    with running(engine, at):
+        until(lambda: values(at) == ["1", "2"])
+
+
+def test_a_restored_database_stops_the_relay_with_a_sentence(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    with engine.begin() as db:
+        outbox.send(db, "transfers", "1", key="a")
+    with running(engine, at):
+        until(lambda: values(at) == ["1"])
+    with engine.begin() as db:  # the backup has another row of this id
+        db.execute(text("UPDATE headrace_outbox SET payload = x'39'"))
+    with running(engine, at) as relay:
+        until(lambda: any(each.halted for each in relay.workers.values()))
+        [said] = [each.halted for each in relay.workers.values() if each.halted]
+    assert said is not None and "restored from a backup" in said
+    with pytest.raises(OutboxError, match="has no row 99"):
+        resume(Store(engine), at, 0, after=99)
+
+
+def test_a_producer_that_was_fenced_can_commit_nothing(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    """A relay that stood still past its lease, seen from the cluster."""
+    positions.ensure(at)
+    old = sender.Sender(at, "box", 0)
+    assert old.open() is None
+    old.send([], positions.Position(1))
+    new = sender.Sender(at, "box", 0)
+    assert new.open() == positions.Position(1)
+    with pytest.raises(sender.SenderLost):
+        old.send([], positions.Position(2))
+    old.close()
+    new.close()
+    assert positions.read(at, positions.key_of("box", 0)) == positions.Position(1)
+
+
+def test_an_open_transaction_of_another_shard_does_not_hide_a_position(at: Connection) -> None:
+    """Both positions lie in one partition, and the other's transaction began before."""
+    positions.ensure(at)
+    keys = [shard for shard in range(99) if _same_partition(shard)]
+    other, mine = sender.Sender(at, "box", keys[0]), sender.Sender(at, "box", keys[1])
+    other.open()
+    mine.open()
+    producer = other._producer
+    producer.begin_transaction()
+    place = positions.partition_of(positions.key_of("box", keys[0]), positions.PARTITIONS)
+    producer.produce(positions.TOPIC, b"{}", b"other", partition=place)
+    producer.flush()
+    mine.send([], positions.Position(5))
+    found = []
+    reader = threading.Thread(
+        target=lambda: found.append(positions.read(at, positions.key_of("box", keys[1])))
+    )
+    reader.start()
+    reader.join(1.0)
+    assert found == []  # it waits, it does not say "none"
+    producer.abort_transaction()
+    reader.join(60)
+    assert found == [positions.Position(5)]
+    other.close()
+    mine.close()
+
+
+def _same_partition(shard: int) -> bool:
+    return positions.partition_of(positions.key_of("box", shard), positions.PARTITIONS) == 0
