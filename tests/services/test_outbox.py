@@ -29,7 +29,7 @@ from tests.services.outbox_rounds import (
 )
 from tests.services.servers import Mariadb, Postgres
 
-ROWS = int(os.environ.get("RECORDS", "4000"))
+ROWS = int(os.environ.get("RECORDS", "2000"))
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -67,10 +67,30 @@ def database_of(request: pytest.FixtureRequest, shop: Shop) -> Postgres | Mariad
 def test_kills_leave_each_change_told_once_and_in_order(
     request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path
 ) -> None:
-    with Relays(shop.url, node.bootstrap, tmp_path) as relays:
-        for _ in range(2):
+    told_once_and_in_order(request, shop, node, tmp_path, rows=ROWS, relays_at_once=2)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3000)
+def test_a_hundred_thousand_rows_under_kills(
+    request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path
+) -> None:
+    told_once_and_in_order(request, shop, node, tmp_path, rows=100_000, relays_at_once=4)
+
+
+def told_once_and_in_order(
+    request: pytest.FixtureRequest,
+    shop: Shop,
+    node: HeadraceNode,
+    folder: Path,
+    *,
+    rows: int,
+    relays_at_once: int,
+) -> None:
+    with Relays(shop.url, node.bootstrap, folder) as relays:
+        for _ in range(relays_at_once):
             relays.start()
-        with Writers(shop, rows=ROWS) as writers:
+        with Writers(shop, rows=rows) as writers:
 
             def reach(share: float) -> None:
                 """Let them write on, and see that relays are at work."""
@@ -93,6 +113,6 @@ def test_kills_leave_each_change_told_once_and_in_order(
                 server.start()
             relays.kill(relays.running[-1])
             relays.start()
-        wait_until_told(shop, node.bootstrap, relays)
+        wait_until_told(shop, node.bootstrap, relays, within_s=240 + rows / 100)
         relays.stop()
     assert wrong(shop, node.bootstrap) == []

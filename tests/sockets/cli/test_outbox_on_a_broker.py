@@ -54,6 +54,8 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
     assert "1 row deleted" in headrace("outbox", "discard", url, row_id, "--yes")
     assert "not parked" in headrace.failure("outbox", "discard", url, row_id, "--yes")
     assert "No row" in headrace.failure("outbox", "show", url, row_id)
+    while not headrace("consume", "paid") and time.monotonic() < deadline:
+        time.sleep(0.05)
     relay.stop()
     thread.join()
     assert headrace("consume", "paid").strip() == "1"
