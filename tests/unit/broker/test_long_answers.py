@@ -15,6 +15,7 @@ from headrace.protocol.messages import (
     list_offsets,
     metadata,
     offset_fetch,
+    offset_for_leader_epoch,
 )
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
@@ -83,6 +84,23 @@ LARGE = {
         4,
         lambda: find_coordinator.FindCoordinatorRequest("", 0, ["g", *NAMES]),
         lambda answer: {found.key: found.error_code for found in answer.coordinators},
+    ),
+    "OffsetForLeaderEpoch": (
+        offset_for_leader_epoch,
+        4,
+        lambda: offset_for_leader_epoch.OffsetForLeaderEpochRequest(
+            -2,
+            [
+                offset_for_leader_epoch.OffsetForLeaderTopic(
+                    "orders",
+                    [
+                        offset_for_leader_epoch.OffsetForLeaderPartition(index, -1, 0)
+                        for index in range(len(NAMES))
+                    ],
+                )
+            ],
+        ),
+        lambda answer: {part.partition: part.error_code for part in answer.topics[0].partitions},
     ),
     "DescribeProducers": (
         describe_producers,

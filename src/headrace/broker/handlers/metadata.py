@@ -51,9 +51,8 @@ def handle(
     version, listener = call.version, call.session.listener
     if is_everybodys(broker, request, version):
         return everything(broker, version, listener)
-    if request.topics:  # named again and again it is looked for once
-        named = {(topic.name, topic.topic_id): topic for topic in request.topics}
-        request.topics = list(named.values())
+    if request.topics:
+        request.topics = each_once(request.topics)
     wanted = request.topics
     if wanted and version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted)):
         return refuse(wanted)
@@ -94,8 +93,7 @@ def handle(
 
 def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     """Many names; those that have to be made first are described when that is done."""
-    named = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
-    wanted = list(named.values())
+    wanted = yield from in_steps(each_once)(request.topics or ())
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
     if by_id or not wanted or request.include_cluster_authorized_operations:
         return handle(broker, request, call)
@@ -118,6 +116,14 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
         else:
             return made if type(made) is Parked else (yield from made)
     return (yield from answer())
+
+
+def each_once(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """A topic that is named again and again is looked for once."""
+    named = {}
+    for topic in topics:
+        named[topic.name, topic.topic_id] = topic
+    return list(named.values())
 
 
 def describe_all(

@@ -16,6 +16,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
 
@@ -43,4 +44,4 @@ def handle(
     return OffsetForLeaderEpochResponse(0, topics)
 
 
-API = Api(messages=messages, handle=handle, versions=range(2, 5))
+API = Api(messages=messages, handle=handle, versions=range(2, 5), handle_large=steps_of(handle))
