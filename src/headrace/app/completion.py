@@ -2,10 +2,11 @@
 
 The committed offset is that of the lowest unfinished record; what was finished above it is written,
 run-length coded, into the commit's metadata, so that after a crash only the unfinished come again.
-Offsets need not be dense: compaction and transaction markers leave holes, which nobody waits for.
-The metadata has at most 4,096 characters, the broker's default limit (`offset.metadata.max.bytes`):
-`full` says that it is nearly used up and no more records should be begun. Not done: a limit that
-the operator has lowered is not known here.
+Beside it stands the topic's id: a commit that was made for a topic of the same name, since deleted,
+says nothing of the one that is there now. Offsets need not be dense: compaction and transaction
+markers leave holes, which nobody waits for. The metadata has at most 4,096 characters, the broker's
+default limit (`offset.metadata.max.bytes`): `full` says that it is nearly used up and no more
+records should be begun. Not done: a limit that the operator has lowered is not known here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ FULL_FROM = 3600
 LOOK_FROM = 1000
 LOOK_AGAIN_AFTER = 100
 PREFIX = "hr1:"
+# `hr2:<topic id>:` and the same runs. Workers that only know hr1 read no runs out of it.
+PREFIX_WITH_ID = "hr2:"
+ID_LENGTH = 22  # base64 of 16 bytes, as Kafka prints topic ids
 
 Runs = list[tuple[int, int]]  # [first, after the last) of finished offsets, ascending
 
@@ -30,9 +34,15 @@ Runs = list[tuple[int, int]]  # [first, after the last) of finished offsets, asc
 class Completion:
     """The records of one partition from the lowest unfinished one to the last that was begun."""
 
-    __slots__ = ("_begun", "_finished", "_next", "_known", "_looked_at", "_was_full")
+    __slots__ = ("_begun", "_finished", "_next", "_known", "_looked_at", "_was_full", "topic_id")
 
-    def __init__(self, position: int, finished: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        position: int,
+        finished: Iterable[tuple[int, int]] = (),
+        topic_id: str | None = None,
+    ) -> None:
+        self.topic_id = topic_id
         self._begun: deque[int] = deque()  # ascending; the head is unfinished
         self._finished: set[int] = set()  # of those in _begun
         self._next = position  # where to go on when all that was begun is finished
@@ -100,7 +110,7 @@ class Completion:
 
     def metadata(self) -> str:
         """For the commit of `position`; what does not fit is left out and comes again."""
-        return encode(self.position, self.finished_runs())
+        return encode(self.position, self.finished_runs(), self.topic_id)
 
 
 def _runs(begun: Iterable[int], finished: set[int]) -> Iterator[tuple[int, int]]:
@@ -143,10 +153,11 @@ def _joined(
         yield last
 
 
-def encode(position: int, runs: Iterable[tuple[int, int]]) -> str:
+def encode(position: int, runs: Iterable[tuple[int, int]], topic_id: str | None = None) -> str:
     """Gap, length, gap, length ... as varints in base64, counted from `position`."""
     raw = bytearray()
-    room = (LONGEST_METADATA - len(PREFIX)) // 4 * 3
+    prefix = PREFIX if topic_id is None else f"{PREFIX_WITH_ID}{topic_id}:"
+    room = (LONGEST_METADATA - len(prefix)) // 4 * 3
     at = position
     for first, after in runs:
         pair = _varint(first - at) + _varint(after - first)
@@ -154,15 +165,15 @@ def encode(position: int, runs: Iterable[tuple[int, int]]) -> str:
             break
         raw += pair
         at = after
-    return PREFIX + base64.b64encode(raw).decode() if raw else ""
+    return prefix + base64.b64encode(raw).decode() if raw or topic_id else ""
 
 
 def decode(position: int, metadata: str | None) -> Runs:
     """The runs that `encode` wrote. Damaged or another's words mean none: all comes again."""
-    if not metadata or not metadata.startswith(PREFIX):
+    if not metadata or not metadata.startswith((PREFIX, PREFIX_WITH_ID)):
         return []
     try:
-        raw = base64.b64decode(metadata[len(PREFIX) :], validate=True)
+        raw = base64.b64decode(metadata.rpartition(":")[2], validate=True)
     except (binascii.Error, ValueError):
         return []
     runs: Runs = []
@@ -173,6 +184,13 @@ def decode(position: int, metadata: str | None) -> Runs:
         runs.append((at + gap, at + gap + length))
         at += gap + length
     return runs if len(numbers) % 2 == 0 else []
+
+
+def topic_id_in(metadata: str | None) -> str | None:
+    """Of the topic that the commit was made for, if it says so."""
+    parts = (metadata or "").split(":")
+    well_formed = len(parts) == 3 and f"{parts[0]}:" == PREFIX_WITH_ID
+    return parts[1] if well_formed and len(parts[1]) == ID_LENGTH else None
 
 
 def _varint(number: int) -> bytes:

@@ -23,7 +23,9 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as NativePartition
 from confluent_kafka.admin import AdminClient
 
-from headrace.app.completion import Completion, decode
+from headrace.app import arrivals
+from headrace.app.arrivals import Arrivals
+from headrace.app.completion import Completion, decode, topic_id_in
 from headrace.app.job import OwnedPartition, Stream
 from headrace.app.membership import Membership
 from headrace.app.places import Places
@@ -91,6 +93,7 @@ class Intake:
             stopping=lambda: self.stopping,
         )
         self._ids = TopicIds(self._admin)
+        self._arrivals = Arrivals(self._ids)
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
         self.assigned_once = False
@@ -130,7 +133,8 @@ class Intake:
     def run(self) -> None:
         hurry = True
         while not self.stopping:
-            self.turn(BUSY_POLL_S if hurry else IDLE_POLL_S)
+            poll_s = BUSY_POLL_S if hurry else IDLE_POLL_S
+            self.turn(arrivals.POLL_S if self._arrivals else poll_s)
             hurry = self._loop_work()
 
     def _read(self, timeout_s: float) -> list[Message]:
@@ -188,7 +192,11 @@ class Intake:
 
     def _feed_one(self, topic: str, partition: int, stretch: list[Message]) -> None:
         owned = self.owned.get((topic, partition))
-        if owned is not None and stretch:
+        if owned is None or not stretch:
+            return
+        if owned.work.subscription.counts_once and owned.topic_id is not None:
+            self._arrivals.add(owned, stretch)
+        else:
             owned.work.feed(owned, stretch)
 
     def _read_retries(self) -> None:
@@ -249,9 +257,9 @@ class Intake:
         """Delete what is done from the retry partitions; if it fails, the next time does it."""
         before = []
         for place, owned in self._by_retry.items():
-            stream = owned.retry
-            if stream is not None and stream.committed is not None and stream.committed[0] > 0:
-                before.append(NativePartition(*place, stream.committed[0]))
+            offset = None if owned.retry is None else owned.retry.committed_offset
+            if offset:
+                before.append(NativePartition(*place, offset))
         if before:
             self._admin.delete_records(before)
 
@@ -265,7 +273,7 @@ class Intake:
             limit = most if not owned.paused else most // 2
             completion = owned.source.completion
             with owned.work.lock:  # slots finish records meanwhile
-                full = completion.outstanding > limit or completion.full or owned.blocked.full
+                full = owned.outstanding > limit or completion.full or owned.blocked.full
             if full != owned.paused:
                 self._set_paused(owned, full)
 
@@ -324,11 +332,15 @@ class Intake:
         log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
 
     def _look_at_topics(self) -> None:
-        if not self._ids.is_due:
+        if not self._arrivals and not self._ids.is_due:
             return
-        changed = self._ids.look({topic for topic, _ in self.owned})
-        if not changed:
-            return
+        changed = self._ids.look({topic for topic, _ in self.owned}, self._arrivals.topics)
+        if changed:
+            self._begin_anew(changed)
+        for owned, read in self._arrivals.certain():
+            owned.work.feed(owned, read)
+
+    def _begin_anew(self, changed: dict[str, int]) -> None:
         going = [owned for owned in self.owned.values() if owned.topic in changed]
         log.warning(
             "%s was deleted and made anew: what is in it now is read from its beginning",
@@ -347,20 +359,22 @@ class Intake:
         """Where each stream goes on, and what of it a former owner has finished."""
         streams = [stream for owned in new for stream in owned.streams]
         found = self._places.committed(stream.place for stream in streams)
-        fresh = []
+        earliest, latest = list[Stream](), list[Stream]()
         for stream in streams:
             offset, said = found[stream.place]
-            if offset >= 0 and (stream.retry or not anew):
-                stream.completion = Completion(offset, decode(offset, said))
+            all_of_it = anew and not stream.retry or _is_of_former_topic(stream, offset, said)
+            if offset >= 0 and not all_of_it:
+                stream.completion = Completion(offset, decode(offset, said), stream.topic_id)
                 stream.committed = (offset, said or "")
+            elif stream.retry or all_of_it or self._start_from == "earliest":
+                earliest.append(stream)
             else:
-                fresh.append(stream)
-        earliest = [s for s in fresh if s.retry or anew or self._start_from == "earliest"]
-        latest = [s for s in fresh if s not in earliest]
+                latest.append(stream)
         offsets = self._places.starts([s.place for s in earliest])
         offsets |= self._places.ends([s.place for s in latest])
-        for stream in fresh:
-            stream.completion = Completion(offsets.get(stream.place, 0))
+        for stream in earliest + latest:
+            position = offsets.get(stream.place, 0)
+            stream.completion = Completion(position, topic_id=stream.topic_id)
 
     def _keep_going(self) -> None:
         """While the group is being answered: what we have is still ours and goes on."""
@@ -434,6 +448,7 @@ class Intake:
     def _drop(self, going: list[OwnedPartition]) -> None:
         for owned in going:
             owned.work.forget(owned)
+            self._arrivals.forget(owned)
             self.owned.pop(owned.source.place, None)
         retries = [owned.retry.place for owned in going if owned.retry is not None]
         for place in retries:
@@ -481,3 +496,20 @@ class Intake:
         if self._retries is not None:
             self._retries.close()
         self.settling.close()
+
+
+def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:
+    """Whether the group's offset was committed for a topic that is gone, and whose name this has.
+
+    A commit that is under way while a topic is deleted may reach the group after its deletion.
+    """
+    of_topic = topic_id_in(said)
+    if stream.topic_id is None or of_topic is None or of_topic == stream.topic_id:
+        return False
+    log.warning(
+        "offset %d of %s was committed for a topic that is deleted: what is in the new one is read "
+        "from its beginning",
+        offset,
+        stream.place,
+    )
+    return True

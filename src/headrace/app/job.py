@@ -42,6 +42,15 @@ class Stream:
     def place(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def committed_offset(self) -> int | None:
+        return None if self.committed is None else self.committed[0]
+
+    @property
+    def topic_id(self) -> str | None:
+        """Of a source; retries carry the id of the topic that they came from."""
+        return None if self.retry else self.owned.topic_id
+
 
 @dataclass(slots=True)
 class Move:
@@ -63,6 +72,7 @@ class OwnedPartition:
     __slots__ = (
         "work", "topic", "partition", "source", "retry", "blocked", "closing", "gone",
         "loading_to", "running", "moves", "moving", "paused", "topic_id",
+        "arriving",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +97,7 @@ class OwnedPartition:
         self.moves: list[Move] = []
         self.moving: list[Move] = []  # in a transaction whose end is not known
         self.paused = False
+        self.arriving = 0  # records that were read and are not begun: see `arrivals.py`
 
     @property
     def streams(self) -> list[Stream]:
@@ -94,7 +105,7 @@ class OwnedPartition:
 
     @property
     def outstanding(self) -> int:
-        return self.source.completion.outstanding
+        return self.source.completion.outstanding + self.arriving
 
 
 class Job:
@@ -167,8 +178,7 @@ class Job:
             return place_id(given[names.SOURCE].decode("utf-8", "replace"), of_topic)
         topic, partition, offset = carried.origin or (*self.stream.place, self.offset)
         # A record of the retry topic without an id came from elsewhere; nobody knows its topic.
-        of_topic_here = None if self.stream.retry else self.owned.topic_id
-        return place_id(f"{topic}/{partition}/{offset}", of_topic_here)
+        return place_id(f"{topic}/{partition}/{offset}", self.stream.topic_id)
 
     @property
     def origin_text(self) -> str:

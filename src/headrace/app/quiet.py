@@ -24,6 +24,9 @@ def is_quiet(worker: Worker, ends: Mapping[TopicPartition, int]) -> bool:
     due_ms = next_due_ms(worker)
     if due_ms is not None and due_ms <= now_ms:
         return False
+    # First: from there records go into the lanes.
+    if any(owned.arriving for owned in list(worker.intake.owned.values())):
+        return False
     for work in worker.works:
         with work.lock:
             if work.stats.in_flight or work.lanes.ready:

@@ -51,6 +51,11 @@ class Subscription:
         """Whether what waits does so in the retry topic, in the order of its key."""
         return self.order_by == "key"
 
+    @property
+    def counts_once(self) -> bool:
+        """Whether a record that is handled again would break a promise."""
+        return self.exactly_once or self.once is not None
+
     def matches(self, topic: str) -> bool:
         return any(
             re.match(given, topic) is not None if given.startswith("^") else given == topic

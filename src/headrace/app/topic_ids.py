@@ -2,7 +2,8 @@
 
 Neither librdkafka nor the classic group protocol tells a member of that: it would go on at its old
 offset in the new topic and leave out what lies before. So the ids of all topics in hand are asked
-when partitions come, and again every few seconds, without waiting for the answer.
+when partitions come, and again every few seconds, without waiting for the answer; those of topics
+whose records wait for it (`arrivals.py`) at once.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class TopicIds:
         self._known: dict[str, str | None] = {}
         # Another broker may not have heard yet: an id that was replaced never counts again.
         self._replaced: set[str] = set()
-        self._asked: Answers = {}
+        self._asked: Answers = {}  # question number `next_question - 1`, until it is answered
         self._look_at = 0.0
+        self.next_question = 1  # questions are numbered in the order in which they are asked
+        self._answered: dict[str, int] = {}
 
     def of(self, topic: str) -> str | None:
         """None: the cluster has no topic ids, or did not tell."""
@@ -73,15 +76,23 @@ class TopicIds:
         """Whether `look` has something to do: it is called in every turn of the polling thread."""
         return bool(self._asked) or self._monotonic() >= self._look_at
 
-    def look(self, topics: Collection[str]) -> dict[str, int]:
+    def answered(self, topic: str) -> int:
+        """The number of the last question whose answer was the id that we know; 0 for none."""
+        return self._answered.get(topic, 0)
+
+    def look(self, topics: Collection[str], at_once: Collection[str] = ()) -> dict[str, int]:
         """Those of the topics that are other topics than before, each with how many partitions it
-        has now. Never waits.
+        has now. Never waits. The ids of the topics in `at_once` are wanted now.
         """
         changed = self._heard(topics) if self._asked and self._all_answered() else {}
         now = self._monotonic()
-        if topics and not self._asked and now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
-            self._asked = self._ask(topics)
+        if self._asked:
+            return changed
+        if now >= self._look_at:
+            self._look_at, at_once = now + LOOK_EVERY_S, topics
+        if at_once:
+            self.next_question += 1
+            self._asked = self._ask(at_once)
         return changed
 
     def _all_answered(self) -> bool:
@@ -94,6 +105,8 @@ class TopicIds:
             if topic not in topics or answer.exception() is not None:
                 continue  # deleted, or a broker is away: the group or the next look tells
             told, before = _id(answer.result()), self._known.get(topic)
+            if told == before:
+                self._answered[topic] = self.next_question - 1
             if told is None or told == before or told in self._replaced:
                 continue
             self._known[topic] = told

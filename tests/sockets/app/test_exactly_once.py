@@ -72,7 +72,7 @@ def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> N
         intake = app.worker.intake
         cluster.until(lambda: intake.owned)
         [owned] = intake.owned.values()
-        cluster.until(lambda: owned.source.committed == (0, "") and not intake.settling.unanswered)
+        cluster.until(lambda: owned.source.committed_offset == 0 and not intake.settling.unanswered)
         intake.settling.unanswered = 1
         app.send("in", "x")
         cluster.until(lambda: owned.moves)

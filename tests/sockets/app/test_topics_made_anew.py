@@ -6,10 +6,12 @@ import logging
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from sqlalchemy import create_engine
 
 from headrace import App, Message, Retry
-from headrace.app import Sql
+from headrace.app import Sql, topic_ids
+from headrace.app.completion import topic_id_in
 
 LONGER_THAN_MEMORY = Retry(attempts=3, first="2s1ms", longest="3s", jitter=0)
 
@@ -106,3 +108,107 @@ def test_a_retry_keeps_the_id_of_the_topic_that_it_came_from(cluster: Any) -> No
     assert ids == [(expected, 1), (expected, 2)]
     [copy] = cluster.records("orders.g.retry")
     assert copy.header("headrace-retry-message-id") == expected.encode()
+
+
+@pytest.fixture
+def rarely_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look of every two seconds notices nothing: what is promised must not depend on it."""
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 3_600.0)
+
+
+def handled_anew(cluster: Any, app: App, seen: list[str]) -> None:
+    """Five records, then eight in another topic of the name, each of them seen once."""
+    cluster.topic("orders")
+    with app.running():
+        for number in range(5):
+            app.send("orders", f"old {number}")
+        cluster.until(lambda: len(seen) == 5)
+        cluster.made_anew("orders")
+        wanted = [f"new {number}" for number in range(8)]
+        for order in wanted:
+            app.send("orders", order)
+        cluster.until(lambda: set(wanted) <= set(seen), "records of the new topic were left out")
+    assert sorted(seen[5:]) == wanted
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.usefixtures("rarely_looking")
+def test_once_handles_no_record_under_the_id_of_the_topic_before(
+    cluster: Any, tmp_path: Any, protocol: str
+) -> None:
+    """librdkafka goes on at offset 5 of the new topic: that record is not one of the old topic."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    app = App(cluster.bootstrap, group="g", settings={"group.protocol": protocol})
+    seen: list[str] = []
+    ids: list[str] = []
+
+    @app.on("orders", once=Sql(engine))
+    def take(order: str, message: Message) -> None:
+        seen.append(order)
+        ids.append(message.id)
+
+    handled_anew(cluster, app, seen)
+    of_new_topic = cluster.topic_id("orders")
+    assert ids[5:] == [f"orders/0/{offset}@{of_new_topic}" for offset in range(8)]
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("rarely_looking")
+def test_exactly_once_writes_once_for_each_record_of_the_new_topic(cluster: Any) -> None:
+    app = App(cluster.bootstrap, group="g")
+    seen: list[str] = []
+
+    @app.on("orders", exactly_once=True, publish="bills")
+    def bill(order: str) -> str:
+        seen.append(order)
+        return order
+
+    cluster.topic("bills")
+    handled_anew(cluster, app, seen)
+    assert len(cluster.records("bills")) == 5 + 8
+
+
+def test_an_offset_committed_for_the_topic_before_does_not_count(cluster: Any, caplog: Any) -> None:
+    """It was under way when the topic was deleted, and reached the group after that."""
+
+    def reader(seen: list[str]) -> App:
+        app = App(cluster.bootstrap, group="g", start_from="latest")
+
+        @app.on("orders")
+        def take(order: str) -> None:
+            seen.append(order)
+
+        return app
+
+    cluster.topic("orders")
+    old_id = cluster.topic_id("orders")
+    with (app := reader(first := [])).running():
+        for number in range(5):
+            app.send("orders", f"old {number}")
+        cluster.until(lambda: len(first) == 5)
+    late = committed(cluster, "g", "orders")
+    assert late.offset == 5 and topic_id_in(late.metadata) == old_id
+    cluster.made_anew("orders")
+    commit(cluster, "g", late)
+    with caplog.at_level(logging.INFO), (app := reader(then := [])).running():
+        for number in range(8):
+            app.send("orders", f"new {number}").result(60)
+        cluster.until(lambda: len(then) == 8, "records of the new topic were left out")
+    assert then == [f"new {number}" for number in range(8)]
+    assert "offset 5 of orders-0 was committed for a topic that is deleted" in caplog.text
+
+
+def committed(cluster: Any, group: str, topic: str) -> TopicPartition:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        return consumer.committed([TopicPartition(topic, 0)], 60)[0]
+    finally:
+        consumer.close()
+
+
+def commit(cluster: Any, group: str, place: TopicPartition) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        consumer.commit(offsets=[place], asynchronous=False)
+    finally:
+        consumer.close()

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.app.completion import FULL_FROM, LONGEST_METADATA, Completion, decode, encode
+from headrace.app.completion import (
+    FULL_FROM,
+    LONGEST_METADATA,
+    Completion,
+    decode,
+    encode,
+    topic_id_in,
+)
+
+TOPIC_ID = "vPeOCWypqUOSepEvx0cbog"
 
 
 def test_the_committed_offset_is_the_lowest_gap_and_the_rest_is_in_the_metadata() -> None:
@@ -86,12 +95,14 @@ def test_metadata_is_never_too_long_and_reads_back_as_far_as_it_goes(
     for gap, length in pairs:
         runs.append((at + gap, at + gap + length))
         at += gap + length
-    metadata = encode(7, runs)
-    assert len(metadata) <= LONGEST_METADATA
-    back = decode(7, metadata)
-    assert back == runs[: len(back)]
-    if len(metadata) < LONGEST_METADATA - 32:
-        assert back == runs
+    for topic_id in (None, TOPIC_ID):
+        metadata = encode(7, runs, topic_id)
+        assert len(metadata) <= LONGEST_METADATA
+        assert topic_id_in(metadata) == topic_id
+        back = decode(7, metadata)
+        assert back == runs[: len(back)]
+        if len(metadata) < LONGEST_METADATA - 32:
+            assert back == runs
 
 
 def test_every_second_record_finished_fills_the_metadata_and_says_so() -> None:
@@ -114,3 +125,15 @@ def test_every_second_record_finished_fills_the_metadata_and_says_so() -> None:
 def test_words_of_another_are_not_taken_for_ours(metadata: str) -> None:
     assert isinstance(decode(3, metadata), list)
     assert decode(3, "hr1:" + metadata[:20] + "!") == []
+    assert topic_id_in(metadata) is None
+    assert topic_id_in(f"hr2:{metadata[:21]}:") is None
+
+
+def test_a_commit_names_the_topic_that_it_was_made_for() -> None:
+    done = Completion(5, topic_id=TOPIC_ID)
+    assert done.metadata() == f"hr2:{TOPIC_ID}:"
+    done.begin(5)
+    done.begin(6)
+    done.finish(6)
+    assert decode(5, done.metadata()) == [(6, 7)]
+    assert topic_id_in(done.metadata()) == TOPIC_ID
