@@ -52,7 +52,9 @@ def test_what_cannot_be_a_row_lies_in_the_dead_letters_and_the_rest_goes_on(
     runner.stream(once=True)
 
     letters = read(connection.bootstrap, made.dead_topic, len(BAD))
-    places = [one["headrace-message-id"].split(b"/") for one in letters]
+    ids = [one["headrace-message-id"].decode().split("@") for one in letters]
+    assert {topic_id for _, topic_id in ids} == {Topics(connection).ids([topic])[topic]}
+    places = [place.split("/") for place, _ in ids]
     numbers = [int(offset) * 2 + int(partition) for _, partition, offset in places]
     by_offset = dict(zip(numbers, letters, strict=True))
     assert sorted(by_offset) == list(range(len(BAD)))

@@ -9,6 +9,7 @@ or be too late, depending on what came before it).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.contract.headers import MESSAGE_ID
@@ -229,11 +230,10 @@ def good(found: DataFrame, topic: Topic) -> DataFrame:
     return rows
 
 
-def bad(found: DataFrame, pipeline: Pipeline) -> DataFrame:
+def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
     """Dead letters as Spark's Kafka sink takes them: the whole record, and why and from where."""
     from pyspark.sql import functions as F
 
-    place = F.concat_ws("/", "topic", "partition", "offset")
     said = {
         "headrace-dead-error": F.lit("headrace.pipelines.BadRecord"),
         "headrace-dead-message": F.col(WHY),
@@ -242,7 +242,7 @@ def bad(found: DataFrame, pipeline: Pipeline) -> DataFrame:
         "headrace-dead-partition": F.col("partition").cast("string"),
         "headrace-dead-offset": F.col("offset").cast("string"),
         "headrace-dead-group": F.lit(f"pipeline.{pipeline.name}"),
-        MESSAGE_ID: place,
+        MESSAGE_ID: message_id(topic_ids),
     }
     return found.where(F.col(WHY).isNotNull()).select(
         F.lit(pipeline.dead_topic).alias("topic"),
@@ -250,6 +250,20 @@ def bad(found: DataFrame, pipeline: Pipeline) -> DataFrame:
         "value",
         with_headers(F.col("headers"), said).alias("headers"),
     )
+
+
+def message_id(topic_ids: Mapping[str, str]) -> Column:
+    """The id of a record by its place, as apps make it (`app/message_ids.py`): a topic that is made
+    anew counts its offsets from 0 again, so the id of the topic is a part of it.
+    """
+    from pyspark.sql import functions as F
+
+    place = F.concat_ws("/", "topic", "partition", "offset")
+    if not topic_ids:
+        return place
+    by_name = F.create_map(*(F.lit(text) for pair in topic_ids.items() for text in pair))
+    behind = F.concat(F.lit("@"), by_name[F.col("topic")])
+    return F.concat(place, F.coalesce(behind, F.lit("")))  # a topic may come while it runs
 
 
 def with_headers(own: Column, added: dict[str, Column]) -> Column:

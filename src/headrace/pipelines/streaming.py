@@ -173,7 +173,7 @@ class Streaming:
 
     def bury(self, found: DataFrame) -> None:
         """The bad ones of a batch into the topic of dead letters."""
-        letters = reading.bad(found, self.pipeline).persist()
+        letters = reading.bad(found, self.pipeline, self.folder.topic_ids()).persist()
         try:
             count = letters.count()
             if count:
