@@ -284,6 +284,14 @@ def alter(
 @app.command()
 def delete(
     names: Names,
+    companions: Annotated[
+        bool,
+        typer.Option(
+            "--with-companions",
+            help="Delete what `topics list` shows beside them too: delayed messages, retries, "
+            "dead letters.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = None,
@@ -292,12 +300,15 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete topics with all their records. On a terminal it asks first."""
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        question = f"Delete {', '.join(names)} with all records?"
-        if not output.confirmed(question):
-            raise Failure("Nothing was deleted.")
     with cluster_at(bootstrap, x, client_config, timeout) as cluster:
         topics = client.Topics(cluster)
+        if companions:
+            beside = with_companions(topic.name for topic in topics.all())
+            every = [name + end for name in names for end in ("", *beside.get(name, ()))]
+            names = list(dict.fromkeys(every))
+        asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
+        if asks and not output.confirmed(f"Delete {', '.join(names)} with all records?"):
+            raise Failure("Nothing was deleted.")
         left = [each for name in names for each in topics.delete(name) if each not in names]
     _tell(as_json, {"deleted": names, "companions_left": left}, f"Deleted {', '.join(names)}.")
     if left:

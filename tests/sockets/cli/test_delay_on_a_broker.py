@@ -237,3 +237,13 @@ def test_deleting_a_topic_names_the_companions_that_keep_its_delayed_messages(
     said = headrace.notes("topics", "delete", "going", "--yes")
     assert f"headrace topics delete {' '.join(companions)}" in said
     assert headrace.json("topics", "delete", *companions, "--yes")["companions_left"] == []
+
+
+def test_a_topic_is_deleted_with_all_that_stands_beside_it(headrace: CommandLine) -> None:
+    headrace("topics", "create", "leaving", "--delayed")
+    for beside in ("leaving.billing.retry", "leaving.billing.dead", "leaving-not"):
+        headrace("topics", "create", beside)
+    told = headrace.json("topics", "delete", "leaving", "leaving.delay", "--with-companions", "-y")
+    assert told["companions_left"] == [] and len(told["deleted"]) == 6
+    left = [topic["name"] for topic in headrace.json("topics", "list")]
+    assert [name for name in left if name.startswith("leaving")] == ["leaving-not"]
