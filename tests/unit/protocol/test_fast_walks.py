@@ -106,12 +106,17 @@ def outcome(read: Callable[[], Any]) -> Any:
 
 
 ONE = b"\x10\0\0\0\x02k\x02v\0"
+LACKS_A_HEADER = ONE[:-1] + b"\x02"
+# The first two of the three bytes of its value's length would fit a value up to the record's end.
+LIES_IN_TWO_BYTES = zigzag(8202) + b"\0\0\0\x02k" + b"\x84\x80\0vv" + bytes(8192)
 
 
 @given(bodies())
 @example((ONE, ONE + b"\0", 1))
 @example((ONE * 9, ONE * 9 + b"\0", 9))
 @example((b"", b"", -1))
+@example((ONE, LACKS_A_HEADER, 1))
+@example((ONE, LIES_IN_TWO_BYTES, 1))
 @example((ONE * 9, ONE * 8 + b"\x11\0\0\0\x02k\x02v\0", 9))
 @settings(max_examples=600, deadline=None)
 def test_the_quick_walks_accept_what_the_plain_one_accepts(made: tuple[bytes, bytes, int]) -> None:

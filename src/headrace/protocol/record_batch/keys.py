@@ -61,20 +61,24 @@ def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
 
     Fields follow one another and the last of them must end where the record does, so none needs to
     be compared with the end; the caller compares the end of the last record with the batch's.
+    Most records have a value and no headers. Then the length of the value follows from the place
+    where it stands, and is only compared: a sixth less time than to step over it.
     """
     tombstones = False
+    append = keys.append
     for _ in range(count):
         length = data[pos]
         if length < 128:
             at = pos + 2  # behind the length and the attributes
             stop = pos + 1 + (length >> 1)
-        elif data[pos + 1] < 128:
+        elif (second := data[pos + 1]) < 128:
             at = pos + 3
-            stop = pos + 2 + (length + (data[pos + 1] << 7) - 128 >> 1)
+            stop = pos - 62 + (length + (second << 7) >> 1)
         else:
             number, at = read_varint(data, pos)
             stop = at + number
             at += 1
+            length |= LONG
         if data[at] < 128:  # timestamp delta
             at += 1
         elif data[at + 1] < 128:
@@ -87,35 +91,44 @@ def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
             at += 2
         else:
             _, at = read_varint(data, at)
-        key_length = data[at]
-        if not key_length & 129:
-            begin = at + 1
-            at = begin + (key_length >> 1)
-            keys.append(data[begin:at])
+        number = data[at]
+        if number & 129:
+            at = _unusual_key(data, at, keys)
         else:
-            key_length, begin = read_varint(data, at)
-            at = begin + max(key_length, 0)
-            if key_length < 0:  # it has no place in a compacted log
-                keys.append(None)
-                _, at = skip_bytes(data, at)
-                key_length = -1
-            else:
-                keys.append(short(data[begin:at]))
-        if key_length >= 0:
-            value_length = data[at]
-            if not value_length & 129:
-                at += 1 + (value_length >> 1)
-            elif not value_length & 1 and data[at + 1] < 128:
-                at += 2 + (value_length + (data[at + 1] << 7) - 128 >> 1)
-            else:
-                has_value, at = skip_bytes(data, at)
-                if not has_value:
-                    tombstones = True
-        if data[at] or at + 1 != stop or length & 1:
-            require_positive(length)
-            check_headers(data, at, stop)
+            begin = at + 1
+            at = begin + (number >> 1)
+            append(data[begin:at])
+        number = data[at]
+        if number > 127:
+            # It has two bytes: with a third one, the record would be LONG.
+            as_expected = number + (data[at + 1] << 7) - 122 == stop - at << 1
+        else:
+            as_expected = number + 4 == stop - at << 1
+        if not as_expected or data[stop - 1] or length & UNUSUAL:
+            found = _unusual_end(data, at, stop, length)
+            tombstones = tombstones or (found and keys[-1] is not None)
         pos = stop
     return pos, tombstones
+
+
+LONG = 256  # beside the first byte of a record's length: that has three bytes or more
+UNUSUAL = LONG | 1  # the sign of a varint is in its first byte
+
+
+def _unusual_key(data: bytes, at: int, keys: Keys) -> int:
+    """No key, which has no place in a compacted log, or a long one; where it ends."""
+    length, begin = read_varint(data, at)
+    end = begin + max(length, 0)
+    keys.append(short(data[begin:end]) if length >= 0 else None)
+    return end
+
+
+def _unusual_end(data: bytes, at: int, stop: int, length: int) -> bool:
+    """Value and headers of a record, whatever they are; whether there is no value."""
+    require_positive(length)
+    has_value, at = skip_bytes(data, at)
+    check_headers(data, at, stop)
+    return not has_value
 
 
 def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
