@@ -7,6 +7,7 @@ nothing is ever said: the person is in the middle of a line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -14,6 +15,9 @@ import typer
 
 # Nobody waits longer for Tab.
 PATIENCE_S = 2.0
+# The shell puts a name into the line as it is, and whoever presses Enter runs what it says: a group
+# may be called `$(reboot)`. Only names that mean nothing to any shell are offered.
+_TYPED = re.compile(r"[\w.:@%+,/][\w.:@%+=,/-]*")
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -51,8 +55,9 @@ def _offered(ctx: typer.Context, incomplete: str, names: Callable[..., Iterable[
             PATIENCE_S,
         ) as cluster,
     ):
-        # A name that would steer the terminal is not one that anybody types.
         return [
-            name for name in names(cluster) if name.startswith(incomplete) and name.isprintable()
+            name
+            for name in names(cluster)
+            if name.startswith(incomplete) and _TYPED.fullmatch(name) is not None
         ]
     return []
