@@ -35,7 +35,7 @@ ON_ONE_NODE = (
 )
 # These begin with a node of their own that asks for passwords.
 ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
-# Spark's are run by `make full`, see test_spark_walk.py.
+# `make pipelines` runs Spark's: tests/pipelines/test_guides.py.
 ON_SPARK = ("docs/guide/pipelines.md", "docs/guide/topic-to-lake.md", "docs/guide/web-tracking.md")
 # Nothing to type from top to bottom.
 REFERENCE = ("docs/guide/command-line.md", "docs/guide/pipelines-sizing.md")

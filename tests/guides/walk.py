@@ -18,6 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
 from tests.guides.blocks import RUNNABLE, Block, words_of
 from tests.interop.brokers import HeadraceNode
 
@@ -76,9 +79,18 @@ class Beside:
 
 
 class Walk:
-    def __init__(self, folder: Path, *, node: HeadraceNode, replacing: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node: HeadraceNode,
+        replacing: dict[str, str],
+        here: tuple[str, ...] = (),
+    ) -> None:
+        """Commands of a console that begin as in `here` run in this process, with its Spark."""
         self.folder = self.folder_now = folder
         self.node = node
+        self._here = here
         self._terminal = folder / ".terminal"
         self.replacing = {"localhost:9092": node.bootstrap} | replacing
         programs = str(Path(sys.executable).parent)
@@ -141,13 +153,15 @@ class Walk:
         elif block.language == "sh":
             self._run_script(block, block.body, must_fail=must_fail)
         else:
-            shown = [
-                self._run_script(block, command, must_fail=must_fail)
-                for command in block.commands()
-            ]
+            shown = []
+            for command in block.commands():
+                run = self._run_here if command.startswith(self._here) else self._run_script
+                shown.append(run(block, command, must_fail=must_fail))
             rows = [line.split() for line in "\n".join(shown).splitlines()]
             for heading in block.headings():
                 assert heading in rows, f"{block.place} shows {heading}, the command does not"
+                below = rows[rows.index(heading) + 1 :]
+                assert below and below[0], f"{block.place} shows rows below {heading}"
 
     def _run_program(self, block: Block) -> None:
         code = compile(self._as_here(block.body), block.place, "exec")
@@ -156,6 +170,16 @@ class Walk:
         for name in sorted(set(self._names) - before):
             if name.startswith("test_"):
                 self._names[name]()
+
+    def _run_here(self, block: Block, command: str, *, must_fail: bool) -> str:
+        words = shlex.split(self._as_here(command))
+        assert words[0] == "headrace", f"{block.place}: {command} is not a command of ours"
+        ended = CliRunner().invoke(app, words[1:], env=self.environment)
+        said = f"{ended.output}{ended.exception or ''}"
+        assert (ended.exit_code != 0) == must_fail, (
+            f"{block.place} ended with {ended.exit_code}\n{command}\n{said}"
+        )
+        return ended.output
 
     def _run_script(self, block: Block, script: str, *, must_fail: bool) -> str:
         # The reader's terminal remembers `export` and `cd` from one block to the next.

@@ -148,7 +148,8 @@ def generate(
         counts = _post(paced, collector, rate)
     else:
         with cluster_at(bootstrap, x, client_config, timeout) as cluster:
-            counts = _write(paced, cluster, partitions, past=start is not None)
+            past_ms = None if start is None else int(time.time() * 1000) - begin_ms
+            counts = _write(paced, cluster, partitions, past_ms)
     if as_json:
         output.answer_json(counts)
     else:
@@ -168,17 +169,18 @@ def _paced(made: Iterator[Made], rate: float, *, live: bool) -> Iterator[Made]:
 
 
 def _write(
-    made: Iterator[Made], cluster: Connection, partitions: int, *, past: bool
+    made: Iterator[Made], cluster: Connection, partitions: int, past_ms: int | None
 ) -> dict[str, int]:
-    """Straight into the topics; those of the past are kept however old they are."""
+    """Straight into the topics; what happened long ago is kept if the topics are made here."""
     from collections import Counter
 
     from headrace.client.producer import Producer
     from headrace.services.tracking.topics import make_topics
 
-    kept = {"retention.ms": "-1"} if past else None
+    kept = {"retention.ms": "-1"} if past_ms is not None else None
     for name in make_topics(cluster, partitions=partitions, settings=kept):
         output.note(f"Made the topic {name}.")
+    _say_what_is_too_old(cluster, past_ms or 0)
     counts: Counter[str] = Counter()
     with Producer[bytes, bytes](cluster) as producer:
         for one in made:
@@ -187,6 +189,20 @@ def _write(
     if producer.one_way_failures:
         raise Failure(f"{producer.one_way_failures:,} events were not written.")
     return dict(counts)
+
+
+def _say_what_is_too_old(cluster: Connection, past_ms: int) -> None:
+    """Of topics that were there before: a broker deletes what is older than their retention."""
+    from headrace.client.topics import Topics
+    from headrace.contract.tracking import KINDS
+
+    for topic in (kind.topic for kind in KINDS.values()):
+        keeps_ms = int(Topics(cluster).settings_of(topic)["retention.ms"].value)
+        if 0 <= keeps_ms < past_ms:
+            output.note(
+                f"{topic} does not keep records that are so old: the broker will delete them. Keep "
+                f"them with `headrace topics alter {topic} --config retention.ms=-1`."
+            )
 
 
 def _post(made: Iterator[Made], url: str, rate: float) -> dict[str, int]:
