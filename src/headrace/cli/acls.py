@@ -14,15 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.acls import Acl, AclFilter, Acls, number, word
 from headrace.client.errors import ClientError
@@ -109,7 +101,9 @@ Said = TypeVar("Said")
 
 
 @app.command("list")
+@cluster_options
 def list_entries(
+    at: At,
     topic: Topics = [],
     group: Groups = [],
     transactional_id: Ids = [],
@@ -120,10 +114,6 @@ def list_entries(
     ] = False,
     principal: Principals = [],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List entries: all, or those of some resources or principals."""
     filters = [
@@ -134,14 +124,16 @@ def list_entries(
             principals=[_principal(one) for one in principal],
         )
     ]
-    with cluster_at(bootstrap, x, client_config, timeout) as reached:
+    with at.connection() as reached:
         acls = Acls(reached)
         found = sorted({entry for one in filters for entry in acls.find(one)})
     _tell(found, as_json=as_json, nothing="There are no such entries.")
 
 
 @app.command()
+@cluster_options
 def add(
+    at: At,
     principal: Principals = [],
     operation: Operations = [],
     producer: AsProducer = False,
@@ -154,10 +146,6 @@ def add(
     cluster: OnCluster = False,
     prefixed: Prefixed = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Add entries; those that are there already stay."""
     if not principal:
@@ -171,13 +159,15 @@ def add(
         permission="deny" if deny else "allow",
         prefixed=prefixed,
     )
-    with cluster_at(bootstrap, x, client_config, timeout) as reached:
+    with at.connection() as reached:
         Acls(reached).add(wanted)
     _tell(wanted, as_json=as_json, nothing="")
 
 
 @app.command()
+@cluster_options
 def remove(
+    at: At,
     principal: Principals = [],
     operation: Operations = [],
     producer: AsProducer = False,
@@ -191,10 +181,6 @@ def remove(
     prefixed: Prefixed = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Remove entries: those that all given options describe. On a terminal it asks first."""
     named = _named(topic, group, transactional_id, cluster)
@@ -212,7 +198,7 @@ def remove(
         permission="deny" if deny else None,
         prefixed=prefixed,
     )
-    with cluster_at(bootstrap, x, client_config, timeout) as reached:
+    with at.connection() as reached:
         acls = Acls(reached)
         if not yes and sys.stdin.isatty() and sys.stdout.isatty():
             found = sorted({entry for one in filters for entry in acls.find(one)})

@@ -7,15 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.cli.setting_names import require_known
@@ -46,15 +38,13 @@ SOURCES = {
 
 
 @app.command("list")
+@cluster_options
 def list_brokers(
+    at: At,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the brokers of the cluster, with the space on their disks."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         about = Cluster(cluster)
         found = about.describe()
         used, free = _space(about)
@@ -108,7 +98,9 @@ def _size(amount: int | None) -> str | None:
 
 
 @app.command()
+@cluster_options
 def describe(
+    at: At,
     broker: Annotated[
         int | None,
         typer.Argument(metavar="[BROKER]", help="Its id (default: the first).", show_default=False),
@@ -121,13 +113,9 @@ def describe(
         typer.Option("--match", metavar="TEXT", help="Only settings with this in their names."),
     ] = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show a broker's settings: those that were set, and with --all or --match the others."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         about = Cluster(cluster)
         chosen = _chosen(about, broker)
         found = about.settings(chosen)
@@ -168,7 +156,9 @@ def _how(setting: BrokerSetting) -> str:
 
 
 @app.command()
+@cluster_options
 def alter(
+    at: At,
     broker: Annotated[
         int | None,
         typer.Argument(metavar="[BROKER]", help="Its id (default: all).", show_default=False),
@@ -182,16 +172,12 @@ def alter(
         typer.Option("--unset", metavar="KEY", help="Back to what it was. Repeat for more."),
     ] = [],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Change settings of one broker or of all while they run; they outlast a restart."""
     if not config and not unset:
         raise typer.BadParameter("Say what to change: --config or --unset.")
     settings = key_values(config, option="--config")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         about = Cluster(cluster)
         chosen = None if broker is None else _chosen(about, broker)
         known = about.settings(_chosen(about, broker))
@@ -206,7 +192,9 @@ def alter(
 
 
 @app.command()
+@cluster_options
 def features(
+    at: At,
     change: Annotated[
         list[str] | None,
         typer.Argument(
@@ -214,17 +202,13 @@ def features(
         ),
     ] = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show the feature levels of the cluster, or change some: share.version=0 lowers it."""
     wanted = {
         name: _level(name, text)
         for name, text in key_values(change or [], option="NAME=LEVEL").items()
     }
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         known = Features(cluster)
         if wanted:
             known.change(wanted)

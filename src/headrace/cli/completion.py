@@ -43,17 +43,17 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _offered(ctx: typer.Context, incomplete: str, names: Callable[..., Iterable[str]]) -> list[str]:
-    from headrace.cli.cluster import cluster_at
+    from headrace.cli.cluster import At
     from headrace.cli.failure import Failure
 
     with (
         suppress(Failure, OSError, typer.BadParameter),
-        cluster_at(
+        At(
             ctx.params.get("bootstrap"),
             ctx.params.get("x") or [],
             ctx.params.get("client_config"),
             PATIENCE_S,
-        ) as cluster,
+        ).connection() as cluster,
     ):
         return [
             name

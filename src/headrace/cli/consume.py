@@ -16,14 +16,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, cluster_options
 from headrace.cli.completion import topic_names
 from headrace.cli.record_views import SIGNS_IN_WORDS, writer
 from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Last, RecordReader, Start
@@ -36,7 +29,9 @@ UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @app.command()
+@cluster_options
 def consume(
+    at: At,
     topic: Annotated[
         str,
         typer.Argument(
@@ -79,10 +74,6 @@ def consume(
         typer.Option("--format", metavar="FORMAT", help=f"As kcat's: {SIGNS_IN_WORDS}."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Read a topic."""
     place = parse_start(start, now=datetime.now().astimezone())
@@ -91,7 +82,7 @@ def consume(
     if pretty is None:
         pretty = sys.stdout.isatty()
     write = writer(topic, as_json=as_json, pretty=pretty, headers=headers, format=format)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         reader = RecordReader(
             cluster, topic, start=place, partitions=partition or None, follow=follow
         )

@@ -21,15 +21,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.services.redrive.letters import DeadLetter, Place, Selection
@@ -70,7 +62,9 @@ Reason = Annotated[str, typer.Option(help="Goes into the record of what was done
 
 
 @app.command("list")
+@cluster_options
 def list_letters(
+    at: At,
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", help="Without it, all topics of letters.")
     ] = None,
@@ -82,14 +76,10 @@ def list_letters(
     limit: Limit = 100,
     settled: Annotated[bool, typer.Option("--settled", help="Also those dealt with.")] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the topics of dead letters, or the letters of one."""
     chosen = selection([], key, error, header, since, until)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         letters = DeadLetters(cluster)
         if topic is None:
             _list_topics(letters, as_json=as_json)
@@ -137,18 +127,16 @@ def _letter_table(found: list[tuple[DeadLetter, Settled | None]]) -> None:
 
 
 @app.command()
+@cluster_options
 def show(
+    at: At,
     topic: Topic,
     places: Annotated[list[str], typer.Argument(metavar="PARTITION/OFFSET...", show_default=False)],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show letters whole: value, headers, error and stack."""
     chosen = selection(places, None, None, [], None, None)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         found = list(DeadLetters(cluster).letters(topic, chosen, also_settled=True))
     if not found:
         raise Failure(f"{topic} has no such letter; headrace dead-letters list {topic} shows them.")
@@ -175,7 +163,9 @@ def _show(letter: DeadLetter, entry: Settled | None) -> None:
 
 
 @app.command()
+@cluster_options
 def redrive(
+    at: At,
     topic: Topic,
     places: Places = [],
     key: Key = None,
@@ -196,16 +186,12 @@ def redrive(
     by: Annotated[str | None, typer.Option(help="Who does it (default: you).")] = None,
     execute: Execute = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Send letters again to the group that failed, and to nobody else."""
     if edit and value_file is not None:
         raise Failure("Give either --edit or --value-file.")
     chosen = selection(places, key, error, header, since, until)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         letters = DeadLetters(cluster)
         if not execute:
             _would(letters, topic, chosen, limit, "sent again", as_json=as_json)
@@ -224,7 +210,9 @@ def redrive(
 
 
 @app.command()
+@cluster_options
 def discard(
+    at: At,
     topic: Topic,
     places: Places = [],
     key: Key = None,
@@ -237,14 +225,10 @@ def discard(
     by: Annotated[str | None, typer.Option(help="Who does it (default: you).")] = None,
     execute: Execute = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Put letters away: no longer listed, gone when their topic's retention ends."""
     chosen = selection(places, key, error, header, since, until)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         letters = DeadLetters(cluster)
         if not execute:
             _would(letters, topic, chosen, limit, "put away", as_json=as_json)

@@ -16,15 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.delayed import pending_view, rejected_view, stats_view
 from headrace.cli.delayed.moments import away, clock, moment_ms
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
@@ -68,16 +60,14 @@ LOOK_AGAIN_S = 0.1
 
 
 @app.command()
+@cluster_options
 def enable(
+    at: At,
     names: Names,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Let topics take delayed messages: makes their companions and registers them."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         enabled = [DelayedTopics(cluster).enable(name) for name in names]
     if as_json:
         output.answer_json(enabled)
@@ -88,28 +78,28 @@ def enable(
 
 
 @app.command()
+@cluster_options
 def disable(
+    at: At,
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Deliver nothing more of a topic. What waits stays, until it is enabled again."""
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         question = f"Deliver no more delayed messages to {name}? What waits stays."
         if not output.confirmed(question):
             raise Failure("Nothing was changed.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         pair = DelayedTopics(cluster).disable(name)
     said = f"{name} takes no delayed messages any more; {pair.companion} keeps what waits."
     _tell(as_json, {"topic": name, "enabled": False}, said)
 
 
 @app.command("list")
+@cluster_options
 def list_pending(
+    at: At,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic only.")
     ] = None,
@@ -137,10 +127,6 @@ def list_pending(
         bool, typer.Option("--values", help="With --json: values and headers, too.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List what waits, by due time, a page at a time."""
     now_ms = time.time_ns() // 1_000_000
@@ -148,7 +134,7 @@ def list_pending(
         "from": None if from_ is None else moment_ms(from_, now_ms=now_ms, option="--from"),
         "to": None if to is None else moment_ms(to, now_ms=now_ms, option="--to"),
     }
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         if topic is not None:
             DelayedTopics(cluster).require(topic)
         page = DelayInstances(cluster).pending(
@@ -176,19 +162,17 @@ def list_pending(
 
 
 @app.command()
+@cluster_options
 def show(
+    at: At,
     topic: Name,
     id: Id,
     key: Key = None,
     partition: Partition = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show one message that waits, with its value and headers."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         row, now_ms = _found(cluster, topic, id, key, partition)
     if as_json:
         output.answer_json(row)
@@ -197,22 +181,20 @@ def show(
 
 
 @app.command()
+@cluster_options
 def cancel(
+    at: At,
     topic: Name,
     id: Id,
     key: Key = None,
     partition: Partition = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Call off a message, and wait for the outcome; ends with 1 unless it is cancelled.
 
     Without --key or --partition the running service is asked where the id is.
     """
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         if key is None and partition is None:
             partition = _found(cluster, topic, id, None, None)[0]["partition"]
         done = DelayedTopics(cluster).cancel(topic, id, key=key, partition=partition)
@@ -227,16 +209,14 @@ def cancel(
 
 
 @app.command()
+@cluster_options
 def rejected(
+    at: At,
     topic: Name,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the delayed messages of a topic that were refused, and why."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         DelayedTopics(cluster).require(topic)
         rows = rejected_view.rows_of(cluster, topic)
     if as_json:
@@ -248,7 +228,9 @@ def rejected(
 
 
 @app.command()
+@cluster_options
 def reschedule(
+    at: At,
     topic: Name,
     id: Id,
     delay: Delay = None,
@@ -258,19 +240,15 @@ def reschedule(
     key: Key = None,
     partition: Partition = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Give a message that waits another time: it is sent again under its id, which replaces it."""
     when = when_of(delay, deliver_at, cron, cron_zone, id)
     if when.keys() == {"id"}:
         raise typer.BadParameter("Say when: --delay, --deliver-at or --cron.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         row, _ = _found(cluster, topic, id, key, partition)
         _send_again(cluster, row, when)
-        anew = _found_anew(cluster, row, timeout)
+        anew = _found_anew(cluster, row, at.timeout_s)
     was = clock(row["due_ms"])
     if anew is None:
         said = f"{id} was due at {was}. The new time is written; the service has not read it yet."
@@ -286,15 +264,13 @@ def reschedule(
 
 
 @app.command()
+@cluster_options
 def stats(
+    at: At,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show what waits per topic, how late messages were, and who delivers what."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         registered = [pair.target for pair in DelayedTopics(cluster).all()]
         if not registered:
             raise Failure(
@@ -310,7 +286,9 @@ def stats(
 
 
 @app.command()
+@cluster_options
 def serve(
+    at: At,
     store: Annotated[
         Path,
         typer.Option("--store", metavar="DIR", help="Where it keeps what is pending; a cache."),
@@ -329,10 +307,6 @@ def serve(
     as_json: Annotated[
         bool, typer.Option("--json", help="Say in one line of JSON when it runs.")
     ] = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Run the delay service for a cluster, in the foreground. `headrace start` brings its own.
 
@@ -348,7 +322,7 @@ def serve(
             output.write_json_line({**said, "pid": os.getpid()})
             sys.stdout.flush()
 
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         try:
             from headrace.services.delay.main import serve as run
         except ModuleNotFoundError as missing:

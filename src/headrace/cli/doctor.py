@@ -18,12 +18,12 @@ from headrace.cli.checkup.machine import check_machine
 from headrace.cli.checkup.rights import check_delayed_writes
 from headrace.cli.checkup.topic import check_topic
 from headrace.cli.cluster import (
+    At,
     Bootstrap,
     ClientConfig,
     ClientSettings,
     Json,
     Timeout,
-    cluster_at,
 )
 from headrace.client.acls import AclFilter, Acls
 from headrace.client.connection import Connection
@@ -54,7 +54,7 @@ def doctor(
     timeout: Timeout = 5.0,
 ) -> None:
     """Check this machine, a cluster, or a topic's safety, and say what to do."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with At(bootstrap, x, client_config, timeout).connection() as cluster:
         if topic is None:
             named = bootstrap is not None or client_config is not None
             reached = check_cluster(cluster, expected=named)

@@ -16,15 +16,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output, reset_targets
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.completion import group_names
 from headrace.cli.failure import Failure
 from headrace.client import groups as client
@@ -66,7 +58,9 @@ TOLD_ONE_BY_ONE = 3
 
 
 @app.command("list")
+@cluster_options
 def list_groups(
+    at: At,
     state: Annotated[
         list[str],
         typer.Option("--state", metavar="STATE", help="Only those that are so. Repeat for more."),
@@ -78,15 +72,11 @@ def list_groups(
         ),
     ] = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the groups of the cluster."""
     states = {_one_of(STATES, each, "--state") for each in state}
     types = set() if kind is None else {_one_of(TYPES, kind, "--type")}
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         found = [
             group
             for group in Groups(cluster).all()
@@ -109,22 +99,20 @@ def _one_of(known: tuple[str, ...], said: str, option: str) -> str:
 
 
 @app.command()
+@cluster_options
 def describe(
+    at: At,
     names: Names,
     members: Annotated[
         bool, typer.Option("--members", help="The members and what they have, instead of the lag.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show state and lag of groups, or their members.
 
     The lag is told for each partition and in all.
     """
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         found = Groups(cluster).describe(names)
     if as_json:
         output.answer_json([_as_object(group) for group in found])
@@ -224,7 +212,9 @@ def spans(places: list[Place]) -> str:
 
 
 @app.command()
+@cluster_options
 def reset(
+    at: At,
     group: Name,
     topic: Annotated[
         list[str],
@@ -267,10 +257,6 @@ def reset(
         bool, typer.Option("--export", help="Show it as lines for --from-file.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Put a group elsewhere; a dry run unless --execute is given."""
     said = {
@@ -294,7 +280,7 @@ def reset(
         raise typer.BadParameter("Say --export or --json, not both.")
     topics = [reset_targets.topic_and_partitions(each) for each in topic]
     filed = None if from_file is None else reset_targets.read_places(from_file, group)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         groups = Groups(cluster)
         groups.require_inactive(group)
         targets: Mapping[Place, int]
@@ -390,18 +376,16 @@ def _tell_edges(moved: list[Move]) -> None:
 
 
 @app.command()
+@cluster_options
 def delete(
+    at: At,
     names: Names,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete groups without members, with all their offsets. On a terminal it asks first."""
     names = list(dict.fromkeys(names))
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         groups = Groups(cluster)
         for name in names:  # all or none, as far as one can see beforehand
             if not groups.is_there(name):

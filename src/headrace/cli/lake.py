@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.pipelines import folder as folders
@@ -57,7 +50,9 @@ Settings = Annotated[
 
 
 @app.command()
+@cluster_options
 def fill(
+    at: At,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     table: Annotated[
         str | None, typer.Option(metavar="NAME", help="The table; without it named as the topic.")
@@ -91,16 +86,12 @@ def fill(
     spark: Settings = [],
     data: Data = HERE,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Write a topic into a table until interrupted; its columns grow with the values."""
     from headrace.pipelines.metrics import served
     from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
 
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         try:
             lake = Lake(
                 topic=topic,
@@ -132,7 +123,9 @@ def fill(
 
 
 @app.command()
+@cluster_options
 def generate(
+    at: At,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     records: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 1000,
     customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Of so many.")] = 100,
@@ -142,10 +135,6 @@ def generate(
     ] = 0.0,
     partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is missing.")] = 3,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Write made-up customers into a compacted topic: changed, deleted, with ever more fields."""
     from headrace.client.producer import Producer
@@ -153,7 +142,7 @@ def generate(
     from headrace.pipelines.shipped.customers import generate as made_up
 
     deletes = 0
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = Topics(cluster)
         if topic not in topics.cluster.topics:
             topics.create(topic, partitions=partitions, settings={"cleanup.policy": "compact"})

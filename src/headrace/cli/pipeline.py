@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.contract import durations
@@ -53,7 +46,9 @@ HERE = Path(folders.DEFAULT)
 
 
 @app.command()
+@cluster_options
 def run(
+    at: At,
     which: Annotated[
         str,
         typer.Argument(
@@ -95,10 +90,6 @@ def run(
     ] = None,
     data: Data = HERE,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Run a pipeline as a stream until interrupted, or once, or over history."""
     from headrace.pipelines.metrics import served
@@ -110,7 +101,7 @@ def run(
         raise Failure("--into goes with --history.")
     if every is not None and (history is not None or once):
         raise Failure("--every is for a stream: leave it out with --once and --history.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster, _bar() as bar:
+    with at.connection() as cluster, _bar() as bar:
         try:
             loaded = load(which)
             runner = Runner(

@@ -24,15 +24,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.completion import topic_names
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
 from headrace.cli.failure import Failure
@@ -60,7 +52,9 @@ LINES_PER_STEP_OF_THE_BAR = 2_000
 
 
 @app.command()
+@cluster_options
 def produce(
+    at: At,
     topic: Annotated[
         str,
         typer.Argument(
@@ -108,10 +102,6 @@ def produce(
         Compression | None, typer.Option("--compression", "-z", help="How to pack batches.")
     ] = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Write lines to a topic, one record each."""
     started = time.monotonic()
@@ -132,7 +122,7 @@ def produce(
     when = when_of(delay, deliver_at, cron, cron_zone, id)
     headers += [(name, value or b"") for name, value in schedule_headers(when)]
     with (
-        cluster_at(bootstrap, x, client_config, timeout) as cluster,
+        at.connection() as cluster,
         RecordWriter(cluster, _address(cluster, topic, when), compression=compression) as writer,
         _source(file, reads=not form.is_whole) as lines,
         _progress(lines, quiet=as_json) as advance,

@@ -12,15 +12,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.client.quotas import LIMITS, TYPES, Quota, Quotas
@@ -42,15 +34,13 @@ Defaults = Annotated[
 
 
 @app.command("list")
+@cluster_options
 def list_quotas(
+    at: At,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List all limits of the cluster."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         found = Quotas(cluster).all()
     if as_json:
         output.answer_json(found)
@@ -62,7 +52,9 @@ def list_quotas(
 
 
 @app.command("set")
+@cluster_options
 def set_quotas(
+    at: At,
     limits: Annotated[
         list[str],
         typer.Argument(
@@ -74,21 +66,19 @@ def set_quotas(
     ip: Ip = None,
     default: Defaults = [],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Set limits; those that are not named stay as they are."""
     entity = _entity(user, client_id, ip, default)
     wanted = {key: _number(key, text) for key, text in key_values(limits, option="LIMIT").items()}
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         Quotas(cluster).alter(entity, wanted)
     _answer(Quota(entity, wanted), "Set", as_json=as_json)
 
 
 @app.command("remove")
+@cluster_options
 def remove_quotas(
+    at: At,
     limits: Annotated[
         list[str],
         typer.Argument(metavar="LIMIT...", help="Which limits.", show_default=False),
@@ -98,17 +88,13 @@ def remove_quotas(
     ip: Ip = None,
     default: Defaults = [],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Remove limits."""
     entity = _entity(user, client_id, ip, default)
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise Failure(f"There is no limit {', '.join(unknown)}; there are {', '.join(LIMITS)}.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         Quotas(cluster).alter(entity, dict.fromkeys(limits))
     _answer(Quota(entity, {}), "Removed", as_json=as_json)
 

@@ -9,15 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.companions import OF_SERVICES, with_companions
 from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
@@ -55,7 +47,9 @@ Config = Annotated[
 
 
 @app.command("list")
+@cluster_options
 def list_topics(
+    at: At,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Every topic on a line of its own.")
     ] = False,
@@ -63,17 +57,13 @@ def list_topics(
         bool, typer.Option("--internal", help="Show the cluster's own topics too.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the topics of the cluster.
 
     Topics of delayed messages, retries and dead letters stand beside the topic that they belong to;
     with --all, and with --json, each stands by itself.
     """
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = client.Topics(cluster).all()
     found = [t for t in topics if internal or everything or not t.internal]
     if as_json:
@@ -105,16 +95,14 @@ def _list_grouped(found: list[client.TopicSummary]) -> None:
 
 
 @app.command()
+@cluster_options
 def describe(
+    at: At,
     names: Names,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show partitions, leaders, offsets, sizes and settings of topics."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = client.Topics(cluster)
         found = topics.describe(names)
         places = {topic.name: [p.partition for p in topic.partitions] for topic in found}
@@ -180,7 +168,9 @@ def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
 
 
 @app.command()
+@cluster_options
 def create(
+    at: At,
     name: New,
     partitions: Annotated[
         int | None,
@@ -198,14 +188,10 @@ def create(
         bool, typer.Option("--if-missing", help="It is well if the topic exists already.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Create a topic."""
     settings = key_values(config, option="--config")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = client.Topics(cluster)
         is_new = not (if_missing and name in topics.cluster.topics)
         if is_new:
@@ -248,7 +234,9 @@ def _created(
 
 
 @app.command()
+@cluster_options
 def alter(
+    at: At,
     name: Name,
     partitions: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Grow to this many partitions.")
@@ -259,16 +247,12 @@ def alter(
         typer.Option("--unset", metavar="KEY", help="Back to the default. Repeat for more."),
     ] = [],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Change a topic's settings, or give it more partitions."""
     if partitions is None and not config and not unset:
         raise typer.BadParameter("Say what to change: --partitions, --config or --unset.")
     settings = key_values(config, option="--config")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = client.Topics(cluster)
         if settings or unset:
             known = topics.settings_of(name)
@@ -282,7 +266,9 @@ def alter(
 
 
 @app.command()
+@cluster_options
 def delete(
+    at: At,
     names: Names,
     companions: Annotated[
         bool,
@@ -294,13 +280,9 @@ def delete(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete topics with all their records. On a terminal it asks first."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         topics = client.Topics(cluster)
         if companions:
             beside = with_companions(topic.name for topic in topics.all())

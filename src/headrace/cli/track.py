@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.installation import command_to_add
 
@@ -43,7 +36,9 @@ Partitions = Annotated[
 
 
 @app.command()
+@cluster_options
 def serve(
+    at: At,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where POST /track is taken.")
     ] = "127.0.0.1:8090",
@@ -67,10 +62,6 @@ def serve(
     ] = 30.0,
     partitions: Partitions = 3,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Take events over HTTP until interrupted; then write what waits."""
     for needed in ("aiohttp", "prometheus_client"):
@@ -93,7 +84,7 @@ def serve(
         origins=origin,
         grace_s=grace,
     )
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         for name in make_topics(cluster, partitions=partitions):
             output.note(f"Made the topic {name}.")
         try:
@@ -111,7 +102,9 @@ def serve(
 
 
 @app.command()
+@cluster_options
 def generate(
+    at: At,
     visitors: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed, the same events.")] = 1,
     days: Annotated[int, typer.Option(min=1, max=366, help="Over how many days.")] = 3,
@@ -129,10 +122,6 @@ def generate(
     ] = None,
     partitions: Partitions = 3,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Write the events of made-up visitors."""
     from headrace.pipelines.shipped import generator
@@ -147,7 +136,7 @@ def generate(
             raise Failure("A collector takes what happens now: leave --start out.")
         counts = _post(paced, collector, rate)
     else:
-        with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+        with at.connection() as cluster:
             past_ms = None if start is None else int(time.time() * 1000) - begin_ms
             counts = _write(paced, cluster, partitions, past_ms)
     if as_json:

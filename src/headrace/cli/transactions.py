@@ -14,15 +14,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.hanging import OpenInPartition, hanging, open_in_partitions
 from headrace.client.transactional_ids import (
@@ -44,7 +36,9 @@ DRY_RUN = "A dry run: nothing was changed. Add --execute to abort."
 
 
 @app.command("list")
+@cluster_options
 def list_transactions(
+    at: At,
     only_open: Annotated[
         bool, typer.Option("--open", help="Only those that are not ended yet.")
     ] = False,
@@ -60,17 +54,13 @@ def list_transactions(
         typer.Option("--topic", metavar="TOPIC", help="Look for hanging ones in this topic only."),
     ] = None,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List transactional ids, or where a transaction hangs."""
     if only_hanging and (only_open or longer_than is not None):
         raise typer.BadParameter("--hanging goes with --topic only.")
     if topic is not None and not only_hanging:
         raise typer.BadParameter("--topic goes with --hanging only.")
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         ids = TransactionalIds(cluster)
         if only_hanging:
             _show_hanging(hanging(ids, ids.led_partitions(topic)), as_json=as_json)
@@ -122,16 +112,14 @@ def _table_of(found: list[OpenInPartition]) -> None:
 
 
 @app.command()
+@cluster_options
 def describe(
+    at: At,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The ids.", show_default=False)],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Show state, producer, age and partitions of transactional ids."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         known = TransactionalIds(cluster)
         found = [known.describe(each) for each in dict.fromkeys(ids)]
     if as_json:
@@ -170,7 +158,9 @@ def _when(wall_ms: int) -> str:
 
 
 @app.command()
+@cluster_options
 def abort(
+    at: At,
     transactional_id: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="Whose transaction.", show_default=False),
@@ -190,10 +180,6 @@ def abort(
         bool, typer.Option("--execute", help="Do it; without this it is only shown.")
     ] = False,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Abort the open transaction of an id, or one that hangs."""
     of_partition = (topic, partition, start_offset)
@@ -203,7 +189,7 @@ def abort(
         raise typer.BadParameter(
             "Name a transactional id, or a partition with --topic and --partition."
         )
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         ids = TransactionalIds(cluster)
         if transactional_id is not None:
             _abort_id(ids, transactional_id, execute=execute, as_json=as_json)

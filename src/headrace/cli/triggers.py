@@ -11,15 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.log_level import LogLevel
 from headrace.client.connection import Connection
@@ -50,14 +42,12 @@ def check(file: File, as_json: Json = False) -> None:
 
 
 @app.command()
+@cluster_options
 def run(
+    at: At,
     file: File,
     log_level: LogLevel = "info",
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Run the triggers of a file until interrupted."""
     triggers = _tell(file, as_json=as_json)
@@ -74,7 +64,7 @@ def run(
         except asyncio.CancelledError:
             output.note("Stopped.")
 
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         asyncio.run(serve(cluster))
 
 

@@ -15,15 +15,7 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.client_file import check_client_file, client_file, write_client_file
-from headrace.cli.cluster import (
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    ClientConfig,
-    ClientSettings,
-    Json,
-    Timeout,
-    cluster_at,
-)
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.users import DEFAULT_ITERATIONS, MECHANISMS, Users
 
@@ -38,15 +30,13 @@ MADE_UP_BYTES = 18
 
 
 @app.command("list")
+@cluster_options
 def list_users(
+    at: At,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the users of the cluster, with their mechanisms."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         found = Users(cluster).all()
     if as_json:
         output.answer_json(found)
@@ -64,7 +54,9 @@ def list_users(
 
 
 @app.command()
+@cluster_options
 def add(
+    at: At,
     name: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
     mechanism: Annotated[
         list[str],
@@ -90,17 +82,13 @@ def add(
         int, typer.Option(metavar="N", help="How often the password is hashed.", min=4096)
     ] = DEFAULT_ITERATIONS,
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Add a user, or give one a new password.
 
     The password is asked for, or is the first line of standard input if that is no terminal.
     """
     chosen = [each.upper() for each in mechanism] or list(MECHANISMS)
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         if file is not None:
             check_client_file(file, cluster)
         password = secrets.token_urlsafe(MADE_UP_BYTES) if generate else ask_password(name)
@@ -127,16 +115,14 @@ def add(
 
 
 @app.command()
+@cluster_options
 def remove(
+    at: At,
     name: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Remove a user; connections that are logged in stay until they end."""
-    with cluster_at(bootstrap, x, client_config, timeout) as cluster:
+    with at.connection() as cluster:
         mechanisms = Users(cluster).remove(name)
     if as_json:
         output.answer_json({"user": name, "removed": mechanisms})
