@@ -25,7 +25,6 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.app import arrivals
 from headrace.app.arrivals import Arrivals
-from headrace.app.completion import Completion, decode, topic_id_in
 from headrace.app.job import OwnedPartition, Stream
 from headrace.app.membership import Membership
 from headrace.app.places import Places
@@ -320,7 +319,8 @@ class Intake:
             self._ensure(topic, partition)
             retry = work.retry_topic_of(topic)
             new.append(OwnedPartition(work, topic, partition, retry, self._ids.of(topic)))
-        self._find_positions(new, anew=anew)
+        streams = [stream for owned in new for stream in owned.streams]
+        self._places.find(streams, anew=anew, start_from=self._start_from)
         for owned in new:
             self.owned[owned.source.place] = owned
             owned.closing = self.stopping
@@ -354,27 +354,6 @@ class Intake:
         left = [(one.topic, one.partition) for one in going if one.partition < changed[one.topic]]
         if left:
             self._begin(left, anew=True)
-
-    def _find_positions(self, new: list[OwnedPartition], *, anew: bool) -> None:
-        """Where each stream goes on, and what of it a former owner has finished."""
-        streams = [stream for owned in new for stream in owned.streams]
-        found = self._places.committed(stream.place for stream in streams)
-        earliest, latest = list[Stream](), list[Stream]()
-        for stream in streams:
-            offset, said = found[stream.place]
-            all_of_it = anew and not stream.retry or _is_of_former_topic(stream, offset, said)
-            if offset >= 0 and not all_of_it:
-                stream.completion = Completion(offset, decode(offset, said), stream.topic_id)
-                stream.committed = (offset, said or "")
-            elif stream.retry or all_of_it or self._start_from == "earliest":
-                earliest.append(stream)
-            else:
-                latest.append(stream)
-        offsets = self._places.starts([s.place for s in earliest])
-        offsets |= self._places.ends([s.place for s in latest])
-        for stream in earliest + latest:
-            position = offsets.get(stream.place, 0)
-            stream.completion = Completion(position, topic_id=stream.topic_id)
 
     def _keep_going(self) -> None:
         """While the group is being answered: what we have is still ours and goes on."""
@@ -496,20 +475,3 @@ class Intake:
         if self._retries is not None:
             self._retries.close()
         self.settling.close()
-
-
-def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:
-    """Whether the group's offset was committed for a topic that is gone, and whose name this has.
-
-    A commit that is under way while a topic is deleted may reach the group after its deletion.
-    """
-    of_topic = topic_id_in(said)
-    if stream.topic_id is None or of_topic is None or of_topic == stream.topic_id:
-        return False
-    log.warning(
-        "offset %d of %s was committed for a topic that is deleted: what is in the new one is read "
-        "from its beginning",
-        offset,
-        stream.place,
-    )
-    return True

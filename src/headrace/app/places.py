@@ -19,6 +19,8 @@ from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from headrace.app.completion import Completion, decode, topic_id_in
+from headrace.app.job import Stream
 from headrace.client.errors import kafka_error
 from headrace.client.records import TopicPartition
 
@@ -45,6 +47,28 @@ class Places:
         self._admin = admin
         self._meanwhile = meanwhile
         self._stopping = stopping
+
+    def find(self, streams: list[Stream], *, anew: bool, start_from: str) -> None:
+        """Where each stream goes on, and what of it a former owner has finished. `anew`: their
+        topics were made anew, so that the group's offsets in them mean nothing.
+        """
+        found = self.committed(stream.place for stream in streams)
+        earliest, latest = list[Stream](), list[Stream]()
+        for stream in streams:
+            offset, said = found[stream.place]
+            all_of_it = anew and not stream.retry or _is_of_former_topic(stream, offset, said)
+            if offset >= 0 and not all_of_it:
+                stream.completion = Completion(offset, decode(offset, said), stream.topic_id)
+                stream.committed = (offset, said or "")
+            elif stream.retry or all_of_it or start_from == "earliest":
+                earliest.append(stream)
+            else:
+                latest.append(stream)
+        offsets = self.starts([s.place for s in earliest])
+        offsets |= self.ends([s.place for s in latest])
+        for stream in earliest + latest:
+            position = offsets.get(stream.place, 0)
+            stream.completion = Completion(position, topic_id=stream.topic_id)
 
     def committed(
         self, places: Iterable[TopicPartition]
@@ -114,3 +138,20 @@ class Places:
         """
         with suppress(KafkaException):
             self._admin.list_topics(timeout=QUESTION_S)
+
+
+def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:
+    """Whether the group's offset was committed for a topic that is gone, and whose name this has.
+
+    A commit that is under way while a topic is deleted may reach the group after its deletion.
+    """
+    of_topic = topic_id_in(said)
+    if stream.topic_id is None or of_topic is None or of_topic == stream.topic_id:
+        return False
+    log.warning(
+        "offset %d of %s was committed for a topic that is deleted: what is in the new one is read "
+        "from its beginning",
+        offset,
+        stream.place,
+    )
+    return True
