@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import Bootstrap, ClientConfig, ClientSettings, Json, Timeout, cluster_at
+from headrace.cli.cluster import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.log_level import LogLevel
 from headrace.contract import durations
@@ -69,7 +69,9 @@ def init(
 
 
 @app.command()
+@cluster_options
 def relay(
+    at: At,
     database_url: DatabaseUrl,
     name: Annotated[
         str | None, typer.Option(help="Of this relay, in `status` (default: the machine's).")
@@ -93,16 +95,12 @@ def relay(
     ] = None,
     log_level: LogLevel = "info",
     as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Send rows to Kafka until interrupted; start several, and they share the shards."""
     if on_poison not in ("skip", "wait"):
         raise Failure(f"--on-poison is skip or wait, not {on_poison}.")
     log_to_stderr(level=log_level, as_json=as_json, anew=True)
-    with _database(database_url) as store, cluster_at(bootstrap, x, client_config, timeout) as at:
+    with _database(database_url) as store, at.connection() as cluster:
         from headrace.services.outbox.main import serve
         from headrace.services.outbox.relay import Settings
 
@@ -114,7 +112,7 @@ def relay(
             relay=name,
         )
         try:
-            serve(store.engine, at, settings, None if metrics is None else _address(metrics))
+            serve(store.engine, cluster, settings, None if metrics is None else _address(metrics))
         except OSError as taken:
             raise Failure(f"Cannot listen on {metrics}: {taken.strerror or taken}.") from None
 
@@ -216,21 +214,19 @@ def discard(
 
 
 @app.command()
+@cluster_options
 def resume(
+    at: At,
     database_url: DatabaseUrl,
     shard: Annotated[int, typer.Option(help="Which one.")],
     after: Annotated[int, typer.Option(min=0, help="Go on after the row of this id.")],
     as_json: Json = False,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Say where a shard goes on that has stopped: on a new cluster, after a restored backup."""
-    with _database(database_url) as store, cluster_at(bootstrap, x, client_config, timeout) as at:
+    with _database(database_url) as store, at.connection() as cluster:
         from headrace.services.outbox.resumption import resume as set_position
 
-        set_position(store, at, shard, after=after)
+        set_position(store, cluster, shard, after=after)
     if as_json:
         output.answer_json({"shard": shard, "after": after})
     else:

@@ -171,8 +171,8 @@ def test_exactly_once_writes_once_for_each_record_of_the_new_topic(cluster: Any)
 def test_an_offset_committed_for_the_topic_before_does_not_count(cluster: Any, caplog: Any) -> None:
     """It was under way when the topic was deleted, and reached the group after that."""
 
-    def reader(seen: list[str]) -> App:
-        app = App(cluster.bootstrap, group="g", start_from="latest")
+    def reader(seen: list[str], start_from: str) -> App:
+        app = App(cluster.bootstrap, group="g", start_from=start_from)
 
         @app.on("orders")
         def take(order: str) -> None:
@@ -182,7 +182,7 @@ def test_an_offset_committed_for_the_topic_before_does_not_count(cluster: Any, c
 
     cluster.topic("orders")
     old_id = cluster.topic_id("orders")
-    with (app := reader(first := [])).running():
+    with (app := reader(first := [], "earliest")).running():
         for number in range(5):
             app.send("orders", f"old {number}")
         cluster.until(lambda: len(first) == 5)
@@ -190,7 +190,7 @@ def test_an_offset_committed_for_the_topic_before_does_not_count(cluster: Any, c
     assert late.offset == 5 and topic_id_in(late.metadata) == old_id
     cluster.made_anew("orders")
     commit(cluster, "g", late)
-    with caplog.at_level(logging.INFO), (app := reader(then := [])).running():
+    with caplog.at_level(logging.INFO), (app := reader(then := [], "latest")).running():
         for number in range(8):
             app.send("orders", f"new {number}").result(60)
         cluster.until(lambda: len(then) == 8, "records of the new topic were left out")
