@@ -10,7 +10,7 @@ from headrace.controller import brokers, leader_balance
 from headrace.controller.broker_heartbeats import BrokerSessions
 from headrace.controller.broker_registrations import register
 from headrace.controller.in_sync_changes import alter_partition
-from headrace.controller.placement import new_partition, place
+from headrace.controller.placement import new_partitions, place
 from headrace.controller.replica_directories import assign_replicas
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
@@ -160,10 +160,7 @@ class ControllerNode(Node):
             [
                 TopicRecord(TOPIC, TOPIC_ID),
                 ConfigRecord(2, TOPIC, "min.insync.replicas", str(MIN_IN_SYNC)),
-                *(
-                    new_partition(self.image.brokers, TOPIC_ID, index, replicas)
-                    for index, replicas in enumerate(placed)
-                ),
+                *new_partitions(self.image.brokers, TOPIC_ID, 0, placed),
             ]
         )
 
