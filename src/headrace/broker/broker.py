@@ -17,6 +17,7 @@ from headrace.broker.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.start_offsets import StartOffsets
 from headrace.broker.topics import Topic, Topics
 from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
@@ -89,6 +90,7 @@ class Broker:
         "fetch_max_bytes",
         "durable",
         "flushes",
+        "start_offsets",
         "producer_ids",
         "served",
         "served_by_controllers",
@@ -143,6 +145,7 @@ class Broker:
         self.controller = controller
         self.producer_ids = ProducerIds(controller)
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
+        self.start_offsets = StartOffsets(partitions.start_checkpoints, flushes, purgatory.wake)
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
         self.served_by_controllers: list[tuple[int, int, int]] = []
         # Of this image, by name, operations and listener, as asked for.

@@ -196,6 +196,10 @@ class Partitions:
         wall_ms = self._now.wall_ms
         return lambda: remove_old_strays(self._disk, self.folder, wall_ms, retention_ms)
 
+    def start_checkpoints(self) -> list[tuple[str, bytes]]:
+        """Where logs begin, behind the recovery points without which that is not believed."""
+        return self._logs.checkpoints()
+
     def checkpoint_work(self, high_watermarks: dict[tuple[str, int], int]) -> Callable[[], None]:
         files = self._logs.checkpoints(high_watermarks)
 

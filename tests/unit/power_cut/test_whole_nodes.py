@@ -97,7 +97,10 @@ def check_records(
             assert offset >= below or last.get(key, -1) >= offset, f"{place}: {key!r} is lost"
         return
     deletable = promises.deletable.get(place, 0)  # some of that may come back
-    assert node.logs()[place].start_offset <= deletable, f"{place}: begins too late"
+    start = node.logs()[place].start_offset
+    assert start <= deletable, f"{place}: begins too late"
+    if durable:
+        assert start >= promises.deleted.get(place, 0), f"{place}: deleted records are back"
     for offset in acknowledged:
         if deletable <= offset < below:
             assert offset in values, f"{place}: the record at {offset} is lost"

@@ -1,0 +1,92 @@
+"""DeleteRecords, and what a power cut may make of it."""
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import delete_records
+from tests.unit.broker.bench import PARKED, Bench
+
+
+def request_for(offset, timeout_ms=1_000):
+    part = delete_records.DeleteRecordsPartition(0, offset)
+    return delete_records.DeleteRecordsRequest(
+        [delete_records.DeleteRecordsTopic("orders", [part])], timeout_ms
+    )
+
+
+def delete(bench, offset, **how):
+    answer = bench.ask(delete_records, request_for(offset, **how))
+    return answer if answer == PARKED else answer.topics[0].partitions[0]
+
+
+def filled(tmp_path, **settings):
+    bench = Bench(tmp_path / "data", headrace_durability="disk", **settings)
+    bench.create("orders")
+    bench.produce("orders", "a", "b", "c")
+    return bench
+
+
+def checkpoint(tmp_path):
+    return (tmp_path / "data/log-start-offset-checkpoint").read_bytes()
+
+
+def test_with_durability_disk_the_answer_waits_for_the_checkpoint(tmp_path):
+    bench = filled(tmp_path)
+    bench.flushes_wait = True
+    session = bench.connect()
+    assert bench.ask(delete_records, request_for(2), session=session) == PARKED
+    assert not (tmp_path / "data/log-start-offset-checkpoint").exists()
+    bench.run_background()
+    bench.settle()
+    [result] = bench.answer_on(session, delete_records).topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (0, 2)
+    assert checkpoint(tmp_path) == b"0\n1\norders 0 2\n"
+    again = Bench(tmp_path / "data", headrace_durability="disk")
+    assert again.fetch("orders", 2).log_start_offset == 2
+
+
+def test_requests_that_come_while_one_is_written_share_the_next_write(tmp_path):
+    bench = filled(tmp_path)
+    bench.flushes_wait = True
+    sessions = [bench.connect() for _ in range(3)]
+    for offset, session in enumerate(sessions, 1):
+        assert bench.ask(delete_records, request_for(offset), session=session) == PARKED
+    bench.flushes_wait = False
+    bench.settle()
+    lows = [
+        bench.answer_on(session, delete_records).topics[0].partitions[0].low_watermark
+        for session in sessions
+    ]
+    assert lows == [1, 2, 3] and checkpoint(tmp_path) == b"0\n1\norders 0 3\n"
+
+
+def test_who_waits_too_long_is_told_so(tmp_path):
+    bench = filled(tmp_path)
+    bench.flushes_wait = True
+    session = bench.connect()
+    assert bench.ask(delete_records, request_for(2), session=session) == PARKED
+    bench.advance(1_000)
+    [result] = bench.answer_on(session, delete_records).topics[0].partitions
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_disk_that_refuses_the_checkpoint_ends_no_node(tmp_path):
+    bench = filled(tmp_path)
+    disk = bench.node.disk
+
+    class Full(type(disk)):
+        def write_file(self, path, pieces, *, flush=True):
+            raise OSError(28, "No space left on device")
+
+    bench.node.durability._disk = Full()
+    assert delete(bench, 2).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert bench.node.failure is None
+    bench.node.durability._disk = disk
+    assert delete(bench, 2).error_code == 0
+
+
+def test_with_the_page_cache_it_is_answered_at_once(tmp_path):
+    bench = Bench(tmp_path / "data", flushes_wait=True)
+    bench.flushes_wait = False
+    bench.create("orders")
+    bench.produce("orders", "a", "b", "c")
+    bench.flushes_wait = True
+    assert delete(bench, 2).low_watermark == 2
