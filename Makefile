@@ -37,7 +37,8 @@ unexport PYTHONDONTWRITEBYTECODE
 IN_MEMORY := /dev/shm
 IN_MEMORY_KB := 4000000
 TESTS_TMPDIR ?= $(shell free=$$(df --output=avail $(IN_MEMORY) 2>/dev/null | tail -n 1); \
-  if [ -w $(IN_MEMORY) ] && [ "$${free:-0}" -ge $(IN_MEMORY_KB) ]; then echo $(IN_MEMORY); \
+  if [ -w $(IN_MEMORY) ] && [ "$${free:-0}" -ge $(IN_MEMORY_KB) ] \
+    && ! grep -qs " $(IN_MEMORY) .*noexec" /proc/mounts; then echo $(IN_MEMORY); \
   else echo "$${TMPDIR:-/tmp}"; fi)
 IN_TESTS_TMPDIR := TMPDIR=$(TESTS_TMPDIR)
 

@@ -18,6 +18,7 @@ from headrace.services.tracking.collector import BAD, BUSY, TOO_LARGE, Answer, C
 from headrace.services.tracking.metrics import Numbers
 
 KEEP_ALIVE_S = 15.0
+LONGEST_LINGER_S = 10.0
 MOST_WATCHERS = 64  # of health and metrics
 BACKLOG = 1024
 LONGEST_STOP_S = 5.0
@@ -155,6 +156,7 @@ class Sites:
             port,
             connections=limits.connections,
             idle_s=limits.idle_s,
+            linger_s=limits.body_s,
             refused=refused,
         )
 
@@ -166,14 +168,17 @@ class Sites:
         *,
         connections: int = MOST_WATCHERS,
         idle_s: float = KEEP_ALIVE_S,
+        linger_s: float = LONGEST_LINGER_S,
         refused: Callable[[], None] = lambda: None,
     ) -> int:
         """Listen; the port, which is a free one for 0. A connection on which no request begins
-        within `idle_s` is closed, one beyond `connections` is refused."""
+        within `idle_s` is closed, one beyond `connections` is refused. What a client still sends
+        behind its last answer is taken for `linger_s`, so that it can read that answer."""
         runner = web.AppRunner(
             application,
             access_log=None,
             keepalive_timeout=idle_s,
+            lingering_time=linger_s,
             shutdown_timeout=LONGEST_STOP_S,
             auto_decompress=False,  # a few bytes could become many
         )

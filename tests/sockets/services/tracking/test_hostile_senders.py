@@ -122,7 +122,10 @@ def test_a_connection_on_which_no_request_begins_is_closed(connection):
 
 def test_a_body_without_an_end_is_cut_off_at_the_limit(connection):
     async def story():
-        async with open_collector(connection, Limits(body_bytes=2048)) as (collector, port):
+        async with open_collector(connection, Limits(body_bytes=2048, body_s=3)) as (
+            collector,
+            port,
+        ):
             endless = await Sender.to(port, request(b"", "Transfer-Encoding: chunked"))
             piece = b"400\r\n" + b" " * 0x400 + b"\r\n"
             for _ in range(4):
