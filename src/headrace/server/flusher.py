@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
+from time import monotonic
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +37,19 @@ SAY_EVERY_S = 1.0
 class ClosingFlushes:
     """The flushes of a clean end: side by side, with a word about how far they are."""
 
-    __slots__ = ("done", "_all", "_say", "_every_s")
+    __slots__ = ("done", "_all", "_say", "_every_s", "_clock", "_next_s")
 
     def __init__(
         self,
         all_of_them: Callable[[], int],
         say: Callable[[int, int], None],
         every_s: float = SAY_EVERY_S,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`say(done, all)` is called once in `every_s`."""
+        """`say(done, all)` is called once in `every_s`, from the first flush on."""
         self.done = 0
+        self._clock = clock
+        self._next_s: float | None = None
         self._all = all_of_them
         self._say = say
         self._every_s = every_s
@@ -54,14 +58,18 @@ class ClosingFlushes:
         """Raises what one of them raised."""
         if not works:
             return
+        if self._next_s is None:
+            self._next_s = self._clock() + self._every_s
         with ThreadPoolExecutor(min(FLUSHES_AT_ONCE, len(works))) as threads:
             running = {threads.submit(work) for work in works}
             while running:
-                ended, running = wait(running, self._every_s, FIRST_EXCEPTION)
+                left_s = max(self._next_s - self._clock(), 0.0)
+                ended, running = wait(running, left_s, FIRST_EXCEPTION)
                 for one in ended:
                     one.result()
                 self.done += len(ended)
-                if running:
+                if self._clock() >= self._next_s:
+                    self._next_s = self._clock() + self._every_s
                     self._say(self.done, self._all())
 
 
