@@ -161,6 +161,13 @@ soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 
 	ROUNDS=$(PIPELINE_ROUNDS) $(SPARK_BIN)/python -m pytest tests/soak/test_pipelines.py $(ARGS)
 	POWER_CUTS=1000 $(BIN)/python -m pytest tests/unit/power_cut $(ARGS)
 
+# Seeds that the simulator runs; tests/simulation has the fixed ones of make test.
+SEEDS ?= 200
+
+.PHONY: sim
+sim: $(DEV_STAMP) ## the metadata quorum under faults in virtual time: SEEDS=10000
+	$(BIN)/python -m headrace.simulator --seeds $(SEEDS) $(ARGS)
+
 # Minutes that the fuzzer runs; CI takes half a minute.
 MINUTES ?= 1
 FUZZ_STAMP := .venv/.installed-fuzz

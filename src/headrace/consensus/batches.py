@@ -63,6 +63,12 @@ def batches_in(data: memoryview) -> Iterator[Batch]:
         yield _read_batch(header, view)
 
 
+def whole_batches(data: bytes) -> bytes:
+    """Without the batch that is cut at the end, as a fetch with a limit may leave it."""
+    ends = [at + header.size for at, header in headers_in(data)]
+    return data[: ends[-1]] if ends else b""
+
+
 def _read_batch(header: BatchHeader, view: memoryview) -> Batch:
     entries = walk(view, LARGEST_BATCH)
     if header.is_control:

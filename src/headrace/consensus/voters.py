@@ -7,6 +7,7 @@ configured and no record names them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,11 +77,13 @@ def kraft_version_record(version: int) -> KRaftVersionRecord:
     return KRaftVersionRecord(version=0, kraft_version=version)
 
 
-def leader_change(leader_id: int, voters: tuple[Voter, ...]) -> LeaderChangeMessage:
+def leader_change(
+    leader_id: int, voters: tuple[Voter, ...], granting: Sequence[int] | None = None
+) -> LeaderChangeMessage:
     """The first record of a leader's epoch: who leads and who granted it."""
     return LeaderChangeMessage(
         version=0,
         leader_id=leader_id,
         voters=[LeaderChangeVoter(voter_id=voter.id) for voter in voters],
-        granting_voters=[LeaderChangeVoter(voter_id=leader_id)],
+        granting_voters=[LeaderChangeVoter(voter_id=voter) for voter in granting or (leader_id,)],
     )

@@ -1,0 +1,197 @@
+"""What followers and observers do: find the leader, fetch, append, truncate, install snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.consensus.batches import batches_in, whole_batches
+from headrace.consensus.quorum.effects import Committed, Flush, SnapshotInstalled, Truncated
+from headrace.consensus.quorum.log_matching import truncation_point
+from headrace.consensus.quorum.messages import (
+    NOBODY,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
+    Request,
+    UpdateVoterRequest,
+)
+from headrace.consensus.quorum.roles import Download, Follower
+from headrace.consensus.quorum.voter_history import find
+from headrace.consensus.snapshots import SnapshotId
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, MalformedMessage
+
+if TYPE_CHECKING:
+    from headrace.consensus.quorum.machine import Quorum
+
+SNAPSHOT_PIECE_BYTES = 1 << 20
+
+
+class CommittedRecordsDiverge(Exception):
+    """A leader asks to cut what was committed: some member has forgotten what it promised."""
+
+
+class Fetcher:
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+
+    # Asking
+
+    def fetch(self, role: Follower, now: Now) -> None:
+        """The next request to the leader, unless one is in flight or the disk lags behind."""
+        quorum = self._quorum
+        if not quorum.in_flight.is_free(role.leader_id, now.monotonic_ms):
+            return
+        request: Request
+        if now.monotonic_ms >= role.update_voter_at_ms and self.must_update_voter():
+            role.update_voter_at_ms = now.monotonic_ms + quorum.timeouts.fetch_ms
+            request = UpdateVoterRequest(quorum.epoch, self._me_as_voter())
+        elif role.download is not None:
+            request = FetchSnapshotRequest(
+                quorum.me,
+                quorum.epoch,
+                role.download.snapshot_id,
+                role.download.position,
+                SNAPSHOT_PIECE_BYTES,
+            )
+        elif self.disk_lags():
+            return  # the end of the flush comes back here
+        else:
+            request = self._fetch_request()
+        quorum.send(role.leader_id, role.endpoints, request, now)
+
+    def disk_lags(self) -> bool:
+        """Rule 2: a fetch says that everything before its offset is on the disk."""
+        return self._quorum.log.flushed_offset < self._quorum.log.end_offset
+
+    def must_update_voter(self) -> bool:
+        """The voter set says that this voter is reached elsewhere than it is."""
+        quorum = self._quorum
+        mine = find(quorum.voters.latest, quorum.me)
+        return mine is not None and quorum.voters.kraft_version >= 1 and mine != self._me_as_voter()
+
+    def _me_as_voter(self) -> Voter:
+        quorum = self._quorum
+        return Voter(quorum.me.id, quorum.me.directory_id, quorum.endpoints)
+
+    def look_for_a_leader(self, now: Now) -> None:
+        """Ask the voters or the bootstrap servers, one at a time and each time another.
+
+        Not while the disk lags: the member asked may turn out to be the leader.
+        """
+        quorum = self._quorum
+        places: list[tuple[int, tuple[VoterEndpoint, ...]]] = [
+            (voter.id, voter.endpoints) for voter in quorum.other_voters()
+        ]
+        # As Apache: bootstrap servers have ids below -1, since theirs are not known.
+        places += [(-2 - n, (point,)) for n, point in enumerate(quorum.bootstrap)]
+        free = [place for place in places if quorum.in_flight.is_free(place[0], now.monotonic_ms)]
+        if len(free) < len(places) or not free or self.disk_lags():
+            return
+        to, endpoints = free[quorum.chance(len(free))]
+        quorum.send(to, endpoints, self._fetch_request(), now)
+
+    def _fetch_request(self) -> FetchRequest:
+        quorum = self._quorum
+        return FetchRequest(
+            quorum.me,
+            quorum.epoch,
+            quorum.log.end_offset,
+            quorum.log.last_epoch,
+            quorum.timeouts.fetch_wait_ms,
+            quorum.high_watermark,
+        )
+
+    # Hearing
+
+    def fetched(self, request: FetchRequest, response: FetchResponse, now: Now) -> None:
+        quorum, role = self._quorum, self._quorum.role
+        if response.error != ErrorCode.NONE or not isinstance(role, Follower):
+            return
+        if request.offset != quorum.log.end_offset:
+            return  # the log has changed since
+        role.deadline_ms = quorum.fetch_deadline(now)
+        role.has_fetched = True
+        if response.diverging is not None:
+            self._truncate(response.diverging, now)
+        elif response.snapshot_id is not None:
+            self._require_uncommitted(response.snapshot_id.end_offset)
+            role.download = Download(response.snapshot_id)
+        else:
+            self._append(response.records, now)
+            self._follow_high_watermark(response.high_watermark)
+
+    def _truncate(self, diverging: OffsetAndEpoch, now: Now) -> None:
+        quorum = self._quorum
+        point = truncation_point(quorum.log, diverging)
+        self._require_uncommitted(point)
+        quorum.log.truncate(point, wall_ms=now.wall_ms)
+        quorum.voters.truncate(point)
+        quorum.effects += [Truncated(point), Flush()]
+
+    def _require_uncommitted(self, point: int) -> None:
+        quorum = self._quorum
+        if point < quorum.high_watermark:
+            raise CommittedRecordsDiverge(
+                f"node {quorum.me.id} should cut its metadata log at {point}, below the committed "
+                f"offset {quorum.high_watermark}"
+            )
+
+    def _append(self, records: bytes, now: Now) -> None:
+        quorum = self._quorum
+        records = whole_batches(records)
+        if not records:
+            return
+        try:
+            batches = list(batches_in(memoryview(records)))
+        except MalformedMessage:
+            batches = []
+        if not batches or batches[0].base_offset != quorum.log.end_offset:
+            quorum.damaged_responses += 1  # the same fetch again
+            return
+        quorum.log.append(records, wall_ms=now.wall_ms)
+        for batch in batches:
+            quorum.voters.note(batch)
+        quorum.effects.append(Flush())
+
+    def _follow_high_watermark(self, high_watermark: int) -> None:
+        quorum = self._quorum
+        point = min(high_watermark, quorum.log.end_offset)
+        if point > quorum.high_watermark and point != NOBODY:
+            quorum.high_watermark = point
+            quorum.effects.append(Committed(point))
+
+    def snapshot_piece(self, response: FetchSnapshotResponse, now: Now) -> None:
+        """A part of a snapshot has come; with the last one the log begins anew behind it."""
+        quorum, role = self._quorum, self._quorum.role
+        if not isinstance(role, Follower) or role.download is None:
+            return
+        download = role.download
+        if response.error != ErrorCode.NONE:
+            if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+                role.download = None  # the leader has a newer one by now: fetch again
+            return
+        if response.snapshot_id != download.snapshot_id or response.position != download.position:
+            return
+        role.deadline_ms = quorum.fetch_deadline(now)
+        role.has_fetched = True
+        quorum.log.write_snapshot(download.snapshot_id, download.position, response.data)
+        download.position += len(response.data)
+        if download.position >= response.size:
+            role.download = None
+            self._install(download.snapshot_id, now)
+
+    def _install(self, snapshot_id: SnapshotId, now: Now) -> None:
+        quorum = self._quorum
+        try:
+            snapshot = quorum.log.install_snapshot(snapshot_id, wall_ms=now.wall_ms)
+        except MalformedMessage:
+            quorum.damaged_responses += 1  # the next fetch begins anew
+            return
+        end = snapshot_id.end_offset
+        quorum.voters.begin_with(end, snapshot)
+        quorum.high_watermark = end
+        quorum.effects.append(SnapshotInstalled(end))

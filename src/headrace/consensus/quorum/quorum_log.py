@@ -1,0 +1,66 @@
+"""What the quorum asks of the metadata log, of its snapshots and of `quorum-state`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from headrace.consensus.quorum.log_matching import Matching
+from headrace.consensus.quorum.messages import NOBODY, ReplicaKey
+from headrace.consensus.snapshots import Snapshot, SnapshotId
+
+
+class QuorumLog(Matching, Protocol):
+    @property
+    def last_epoch(self) -> int:
+        """Of the last record, or of the snapshot before the log; 0 if there is neither."""
+        ...
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the disk, in the form that the log has now."""
+        ...
+
+    def append(self, batches: bytes, *, wall_ms: int) -> None:
+        """Whole batches that carry their offsets and epochs and begin at the end."""
+        ...
+
+    def truncate(self, to_offset: int, *, wall_ms: int) -> None:
+        """Cut the log's end. A flush that is under way then proves nothing behind `to_offset`."""
+        ...
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset` on; at least one if there is any."""
+        ...
+
+    def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
+        """None: there is no such snapshot."""
+        ...
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes: ...
+
+    def write_snapshot(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
+        """Put a piece of the leader's snapshot aside; position 0 begins anew."""
+        ...
+
+    def install_snapshot(self, snapshot_id: SnapshotId, *, wall_ms: int) -> Snapshot:
+        """All pieces are there: flush and name the file, and begin the log at its end.
+
+        MalformedMessage: it is not whole, and everything stays as it was.
+        """
+        ...
+
+
+class Election(NamedTuple):
+    """What `quorum-state` holds."""
+
+    epoch: int = 0
+    leader_id: int = NOBODY
+    voted: ReplicaKey | None = None
+
+
+class StateFile(Protocol):
+    """`quorum-state`. `write` has flushed when it returns; an OSError must end the node."""
+
+    def read(self) -> Election: ...
+
+    def write(self, election: Election) -> None: ...
