@@ -13,6 +13,17 @@ class Writer(Protocol):
         ...
 
 
+class Epochs(Protocol):
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """Epoch and start offset, oldest first."""
+        ...
+
+    def epoch_of(self, offset: int) -> int:
+        """-1 if it is not known."""
+        ...
+
+
 class ReplicatedLog(Protocol):
     start_offset: int
     end_offset: int
@@ -24,6 +35,9 @@ class ReplicatedLog(Protocol):
     @property
     def writer(self) -> Writer: ...
 
+    @property
+    def epochs(self) -> Epochs: ...
+
     def write_at_once(self) -> None:
         """What was appended reaches the file; KafkaError leaves the log as the file has it."""
         ...
@@ -31,6 +45,10 @@ class ReplicatedLog(Protocol):
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None: ...
+
+    def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
+        """Cut every batch that reaches `to_offset`; answers files to remove."""
+        ...
 
     def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
         """Begin again at `offset`; answers files to remove, as the next two do."""

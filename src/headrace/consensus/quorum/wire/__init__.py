@@ -1,0 +1,73 @@
+"""The quorum's messages on Kafka's wire: which API carries which, and who turns one into the other.
+
+Requests go out in the highest version that both sides know; pre-votes need Vote v2. Not done:
+members older than Kafka 4.0, which know no pre-votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from headrace.consensus.quorum.messages import (
+    BeginEpochRequest,
+    EndEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    KRaftVersionsRequest,
+    Request,
+    Response,
+    UpdateVoterRequest,
+    VoteRequest,
+)
+from headrace.consensus.quorum.wire import (
+    epoch_begin,
+    epoch_end,
+    fetches,
+    snapshot_fetches,
+    voter_changes,
+    votes,
+)
+from headrace.consensus.quorum.wire.names import Names
+from headrace.protocol.messages import (
+    api_versions,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch,
+    fetch_snapshot,
+    update_raft_voter,
+    vote,
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Outgoing:
+    """How a request of ours is sent and its response read."""
+
+    api: ModuleType  # of protocol/messages
+    encode: Callable[[Any, Names], Any]
+    decode_response: Callable[[Any, Names], Response]
+    lowest_version: int
+
+
+OUTGOING: dict[type[Request], Outgoing] = {
+    VoteRequest: Outgoing(vote, votes.encode_request, votes.decode_response, 2),
+    BeginEpochRequest: Outgoing(
+        begin_quorum_epoch, epoch_begin.encode_request, epoch_begin.decode_response, 1
+    ),
+    EndEpochRequest: Outgoing(
+        end_quorum_epoch, epoch_end.encode_request, epoch_end.decode_response, 1
+    ),
+    FetchRequest: Outgoing(fetch, fetches.encode_request, fetches.decode_response, 17),
+    FetchSnapshotRequest: Outgoing(
+        fetch_snapshot, snapshot_fetches.encode_request, snapshot_fetches.decode_response, 1
+    ),
+    UpdateVoterRequest: Outgoing(
+        update_raft_voter, voter_changes.encode_update, voter_changes.decode_update_response, 0
+    ),
+    KRaftVersionsRequest: Outgoing(
+        api_versions, voter_changes.encode_versions, voter_changes.decode_versions, 3
+    ),
+}

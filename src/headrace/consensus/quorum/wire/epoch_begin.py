@@ -1,0 +1,72 @@
+"""BeginQuorumEpoch, v0-1, on the wire. v1 names directories and listeners (KIP-853)."""
+
+from __future__ import annotations
+
+from headrace.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, Response
+from headrace.consensus.quorum.wire.names import (
+    PARTITION,
+    Names,
+    error_of,
+    failed,
+    node_endpoints,
+    only_partition,
+)
+from headrace.consensus.voters import VoterEndpoint
+from headrace.metadata.topic_names import METADATA_TOPIC
+from headrace.protocol.messages import begin_quorum_epoch as begin
+from headrace.protocol.primitives import ZERO_ID
+
+
+def encode_request(request: BeginEpochRequest, names: Names) -> begin.BeginQuorumEpochRequest:
+    partition = begin.RequestPartitionData(
+        partition_index=PARTITION,
+        voter_directory_id=request.voter.directory_id if request.voter else ZERO_ID,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+    )
+    return begin.BeginQuorumEpochRequest(
+        cluster_id=names.cluster_id,
+        voter_id=request.voter.id if request.voter else -1,
+        topics=[begin.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        leader_endpoints=[
+            begin.LeaderEndpoint(name=point.listener, host=point.host, port=point.port)
+            for point in request.endpoints
+        ],
+    )
+
+
+def decode_request(message: begin.BeginQuorumEpochRequest, names: Names) -> BeginEpochRequest:
+    names.require_cluster(message.cluster_id)
+    partition = only_partition(message.topics, "topic_name", "partition_index")
+    named = message.voter_id >= 0
+    return BeginEpochRequest(
+        partition.leader_epoch,
+        partition.leader_id,
+        tuple(VoterEndpoint(e.name, e.host, e.port) for e in message.leader_endpoints),
+        ReplicaKey(message.voter_id, partition.voter_directory_id) if named else None,
+    )
+
+
+def encode_response(response: Response) -> begin.BeginQuorumEpochResponse:
+    partition = begin.ResponsePartitionData(
+        partition_index=PARTITION,
+        error_code=response.error,
+        leader_id=response.leader_id,
+        leader_epoch=response.epoch,
+    )
+    return begin.BeginQuorumEpochResponse(
+        topics=[begin.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        node_endpoints=node_endpoints(begin.NodeEndpoint, response),
+    )
+
+
+def decode_response(message: begin.BeginQuorumEpochResponse, names: Names) -> Response:
+    if message.error_code:
+        return failed(Response, message.error_code)
+    partition = only_partition(message.topics, "topic_name", "partition_index")
+    return Response(
+        error_of(partition.error_code),
+        partition.leader_epoch,
+        partition.leader_id,
+        names.endpoint_of_leader(partition.leader_id, message.node_endpoints),
+    )

@@ -1,0 +1,222 @@
+"""The files of a quorum's member: the metadata log, its snapshots and `quorum-state`, on a Disk.
+
+`QuorumFiles` is the log that the machine (`quorum/machine.py`) asks for, on a log of `storage`:
+- What was flushed is the log's recovery point. A flush that began before a truncation does not
+  move it (`PartitionLog.flushed`), so it never vouches for what came after.
+- `recovery-point` is lowered, durably, before the log is truncated: what lies above it may be torn.
+- A snapshot of the leader arrives as `<id>.checkpoint.part`, is flushed, read and then renamed. A
+  log that does not go on from the latest snapshot begins anew at its end, at a start too: a crash
+  may come between the two.
+Not done here: taking snapshots and deleting old ones (`metadata_log.py` does it for a node of one).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from headrace.consensus.batches import batches_in, whole_batches
+from headrace.consensus.quorum.messages import NOBODY, OffsetAndEpoch, ReplicaKey
+from headrace.consensus.quorum.quorum_log import Election
+from headrace.consensus.quorum.voter_history import VoterHistory
+from headrace.consensus.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from headrace.consensus.recovery_point import RecoveryPoint
+from headrace.consensus.replicated_log import ReplicatedLog
+from headrace.consensus.snapshots import (
+    Snapshot,
+    SnapshotId,
+    list_snapshots,
+    read_last_contained_ms,
+    read_snapshot,
+)
+from headrace.environment import Disk, File
+from headrace.protocol.errors import MalformedMessage
+
+READ_SIZE = 1 << 20
+PART = ".part"
+
+
+class QuorumFiles:
+    def __init__(self, disk: Disk, folder: str, log: ReplicatedLog) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._log = log
+        self._snapshots = list_snapshots(disk, folder)  # oldest first
+        self._part: tuple[SnapshotId, File] | None = None  # on its way from the leader
+        for name in disk.list(folder):
+            if name.endswith(f".checkpoint{PART}"):
+                disk.remove(f"{folder}/{name}")
+        self._recovery_point = RecoveryPoint(disk, folder)
+        self._recovery_point.begin(log.recovery_point)
+        self._begin_behind_the_snapshot()
+
+    # What the machine asks (QuorumLog)
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        return self._log.recovery_point
+
+    @property
+    def last_epoch(self) -> int:
+        return self.end_of_epoch(1 << 31).epoch
+
+    def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
+        entries = self._log.epochs.entries
+        above = bisect_right(entries, epoch, key=lambda entry: entry[0])
+        if not above:
+            return self._start()
+        end = entries[above][1] if above < len(entries) else self._log.end_offset
+        return OffsetAndEpoch(end, entries[above - 1][0])
+
+    def _start(self) -> OffsetAndEpoch:
+        """The point that the log begins behind."""
+        start = self._log.start_offset
+        epochs = [each.epoch for each in self._snapshots if each.end_offset == start]
+        return OffsetAndEpoch(start, max(epochs, default=0))
+
+    def earliest_snapshot(self) -> SnapshotId | None:
+        return self._snapshots[0] if self._snapshots else None
+
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self._snapshots[-1] if self._snapshots else None
+
+    def append(self, batches: bytes, *, wall_ms: int) -> None:
+        self._log.writer.append_as_is(memoryview(batches), wall_ms=wall_ms)
+        self._log.write_at_once()
+
+    def truncate(self, to_offset: int, *, wall_ms: int) -> None:
+        if to_offset < self._log.recovery_point:
+            self._recovery_point.begin(to_offset)
+        self._remove(self._log.truncate(to_offset, wall_ms=wall_ms))
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        found = self._log.read(offset, max_bytes, up_to=self._log.end_offset, at_least_one=True)
+        if found is None:
+            return b""
+        return whole_batches(found.file.read(found.length, found.position))
+
+    def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
+        if snapshot_id not in self._snapshots:
+            return None
+        return self._disk.size(self._path(snapshot_id))
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
+        file = self._disk.open(self._path(snapshot_id))
+        try:
+            return file.read(max_bytes, position)
+        finally:
+            file.close()
+
+    def write_snapshot(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
+        if position == 0:
+            self._drop_part()
+            self._part = (snapshot_id, self._disk.open(self._part_path(snapshot_id), create=True))
+        assert self._part is not None and self._part[0] == snapshot_id
+        assert self._part[1].size == position, "pieces come in order"
+        self._part[1].append(data)
+
+    def install_snapshot(self, snapshot_id: SnapshotId, *, wall_ms: int) -> Snapshot:
+        assert self._part is not None and self._part[0] == snapshot_id
+        file = self._part[1]
+        file.flush()
+        try:
+            snapshot = read_snapshot(file.read(file.size, 0), snapshot_id.file_name)
+        except MalformedMessage:
+            self._drop_part()
+            raise
+        file.close()
+        self._part = None
+        self._disk.rename(self._part_path(snapshot_id), self._path(snapshot_id))
+        self._disk.flush_folder(self._folder)
+        older, self._snapshots = self._snapshots, [snapshot_id]
+        self._begin_at(snapshot_id, wall_ms)
+        for each in older:
+            if each != snapshot_id:
+                self._disk.remove(self._path(each))
+        return snapshot
+
+    # What the host asks
+
+    def flushed(self, flush: object) -> bool:
+        """A flush of the log has run; False: the log was truncated meanwhile, flush again."""
+        counts = self._log.flushed(flush)
+        self._recovery_point.advance(self._log.recovery_point)
+        return counts
+
+    def load_voters(self, configured: VoterHistory) -> VoterHistory:
+        """What the latest snapshot and the log behind it say; `configured` if they say nothing."""
+        offset = self._log.start_offset
+        if latest := self.latest_snapshot():
+            content = self._disk.read_file(self._path(latest))
+            configured.begin_with(latest.end_offset, read_snapshot(content, latest.file_name))
+            offset = max(offset, latest.end_offset)
+        while offset < self._log.end_offset:
+            for batch in batches_in(memoryview(self.read(offset, READ_SIZE))):
+                if batch.base_offset >= offset:
+                    configured.note(batch)
+                    offset = batch.last_offset + 1
+        return configured
+
+    def _begin_behind_the_snapshot(self) -> None:
+        latest = self.latest_snapshot()
+        if latest is None or latest.end_offset == 0:
+            return
+        agrees = latest.end_offset <= self._log.end_offset and (
+            latest.end_offset <= self._log.start_offset
+            or self._log.epochs.epoch_of(latest.end_offset - 1) == latest.epoch
+        )
+        if not agrees:
+            self._begin_at(latest, read_last_contained_ms(self._disk, self._path(latest)))
+
+    def _begin_at(self, snapshot_id: SnapshotId, wall_ms: int) -> None:
+        self._recovery_point.begin(min(self._log.recovery_point, snapshot_id.end_offset))
+        self._remove(self._log.truncate_fully(snapshot_id.end_offset, wall_ms=wall_ms))
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            snapshot_id, file = self._part
+            file.close()
+            self._disk.remove(self._part_path(snapshot_id))
+            self._part = None
+
+    def _path(self, snapshot_id: SnapshotId) -> str:
+        return f"{self._folder}/{snapshot_id.file_name}"
+
+    def _part_path(self, snapshot_id: SnapshotId) -> str:
+        return self._path(snapshot_id) + PART
+
+
+class QuorumStateFile:
+    """`quorum-state` as the machine asks for it; its version and static voters stay as they are."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._state = read_quorum_state(disk, folder) or QuorumState()
+
+    def read(self) -> Election:
+        state = self._state
+        voted = None
+        if state.voted_id != NOBODY:
+            voted = ReplicaKey(state.voted_id, state.voted_directory_id)
+        return Election(state.leader_epoch, state.leader_id, voted)
+
+    def write(self, election: Election) -> None:
+        """Flushed, with its name, when it returns."""
+        state = self._state
+        state.leader_epoch, state.leader_id = election.epoch, election.leader_id
+        voted = election.voted or ReplicaKey(NOBODY)
+        state.voted_id, state.voted_directory_id = voted
+        write_quorum_state(self._disk, self._folder, state)
+        self._disk.flush_folder(self._folder)
