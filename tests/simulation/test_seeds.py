@@ -15,6 +15,7 @@ from tests.simulation.broken_rules import CAUGHT_BY
 FIXED_SEEDS = range(150)
 
 
+@pytest.mark.timeout(600)  # 20 s of processor time, on a machine with little of it to spare
 def test_the_fixed_seeds_break_nothing_and_miss_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set()
     become = Quorum.become

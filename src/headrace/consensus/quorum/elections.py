@@ -48,7 +48,7 @@ class Elections:
         leader_id = NOBODY
         endpoints: tuple[VoterEndpoint, ...] = ()
         match role:
-            case Unattached() | Prospective():
+            case Unattached():
                 voted, leader_id = role.voted, role.leader_id
             case Candidate():
                 voted = quorum.me
