@@ -36,7 +36,7 @@ COMMANDS = {
     "groups": "List, describe, reset and delete consumer groups.",
     "dead-letters": "What could not be handled: list, show, send again, put away.",
     "app": "Run an application's handlers, describe them.",
-    "outbox": "Messages written with a database change: tables, relay, parked rows.",
+    "outbox": "A database change and its message as one: tables, relay.",
     "triggers": "Records call functions and HTTP endpoints.",
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset, new.",
     "lake": "Topics as lake tables: fill, compact, versions, show.",

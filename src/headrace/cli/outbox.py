@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.services.outbox.store import ParkedRow, Store
 
 app = typer.Typer(
-    help="Messages written with a database change: tables, relay, parked rows.",
+    help="A database change and its message as one: tables, relay, parked rows.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,

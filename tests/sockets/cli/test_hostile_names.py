@@ -24,6 +24,7 @@ import pytest
 import typer.main
 from typer.exceptions import TyperException
 
+from headrace import Outbox
 from headrace.app.dead_letters import why_headers
 from headrace.cli.completion import group_names, topic_names
 from headrace.cli.failure import Failure
@@ -31,6 +32,9 @@ from headrace.cli.main import COMMANDS, app, module_of
 from headrace.contract.headers import ID, REJECTED_REASON
 from headrace.foreign_text import indented
 from headrace.protocol.record_batch import Record, RecordHeader, build
+from headrace.services.outbox.engines import engine_for
+from headrace.services.outbox.rows import Row
+from headrace.services.outbox.store import Store
 from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
 
@@ -101,6 +105,18 @@ def walk(folder: Path) -> list[list[str]]:
         ["dead-letters", "redrive", "lines.eve.dead"],
         ["dead-letters", "discard", "lines.eve.dead", "--execute", "--reason", HOSTILE],
         ["dead-letters", "list", "lines.eve.dead", "--settled"],
+        ["outbox", "init", HOSTILE],
+        ["outbox", "init", outbox_at(folder)],
+        ["outbox", "status", outbox_at(folder)],
+        ["outbox", "list", outbox_at(folder)],
+        ["outbox", "show", outbox_at(folder), "1"],
+        ["outbox", "retry", outbox_at(folder), "1"],
+        ["outbox", "discard", outbox_at(folder), "2", "--yes"],
+        ["outbox", "relay", HOSTILE],
+        ["outbox", "relay", outbox_at(folder), "--on-poison", HOSTILE],
+        ["outbox", "relay", outbox_at(folder), "--keep", HOSTILE],
+        ["outbox", "relay", outbox_at(folder), "--metrics", HOSTILE],
+        ["outbox", "resume", outbox_at(folder), "--shard", "9", "--after", "0"],
         ["transactions", "list"],
         ["transactions", "describe", HOSTILE],
         ["transactions", "abort", HOSTILE],
@@ -166,10 +182,22 @@ def walk(folder: Path) -> list[list[str]]:
     ]
 
 
+def outbox_at(folder: Path) -> str:
+    return f"sqlite:///{folder / 'shop.db'}"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("hostile")
     (made / "lines").write_text("x\n")
+    store = Store(engine_for(outbox_at(made)))
+    Outbox(store.engine).create()
+    raw = HOSTILE.encode()
+    row = Row(1, HOSTILE, raw, raw, HOSTILE, HOSTILE, 0)
+    store.park(0, [(row, HOSTILE, False)])
+    store.save_problem(0, HOSTILE)
+    assert store.take(0, HOSTILE, 10**9)
+    store.engine.dispose()
     (made / "triggers.toml").write_text(TRIGGERS)
     record = Record(HOSTILE.encode(), HOSTILE.encode(), headers=[RecordHeader(HOSTILE, b"x")])
     (made / "00000000000000000000.log").write_bytes(bytes(build([record], base_offset=0)))

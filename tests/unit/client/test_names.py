@@ -12,7 +12,7 @@ import headrace.client
 def test_every_public_name_is_there_and_known_to_type_checkers() -> None:
     for module, names in (
         (headrace.client, headrace.client.PUBLIC),
-        (headrace, headrace.CLIENT_NAMES + headrace.APP_NAMES),
+        (headrace, headrace.CLIENT_NAMES + headrace.APP_NAMES + headrace.OUTBOX_NAMES),
     ):
         assert all(getattr(module, name).__name__ == name for name in names)
         text = Path(module.__file__ or "").read_text("utf-8")
