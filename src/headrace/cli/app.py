@@ -140,12 +140,24 @@ def load(which: str) -> App:
         if missing.name is not None and module_name.startswith(missing.name):
             raise Failure(f"There is no module {missing.name} here or installed.") from None
         raise Failure(f"{module_name} needs {missing.name}, which is not installed.") from None
+    except Exception as failure:  # noqa: BLE001 - whatever the person's own program raises
+        raise Failure(f"{module_name} cannot be loaded: {_fault(failure)}") from failure
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
         raise Failure(f"{module_name} has no App called {name}.")
     return found
+
+
+def _fault(failure: Exception) -> str:
+    """In one line, with the line of the person's program: our frames would only hide that."""
+    from headrace.app.failure_log import in_a_line
+
+    if isinstance(failure, SyntaxError):
+        place = f"{Path(failure.filename or '').name}:{failure.lineno}"
+        return f"{type(failure).__name__}: {failure.msg} ({place})"
+    return in_a_line(failure)
 
 
 def _address(text: str) -> tuple[str, int]:

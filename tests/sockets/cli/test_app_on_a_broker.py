@@ -77,6 +77,22 @@ def test_an_app_is_described(project: Path, headrace: CommandLine) -> None:
     assert "no App called" in headrace.failure("app", "describe", "written:os")
 
 
+def test_a_program_that_cannot_be_loaded_is_one_line_with_its_place(
+    project: Path, headrace: CommandLine
+) -> None:
+    (project / "garbled.py").write_text("def f(:\n")
+    (project / "undefined.py").write_text("import os\n\ntotal = amounts\n")
+    handler = 'app = App(group="g")\n\n\n@app.on("lines")\ndef f(a: str, b: str) -> None: ...\n'
+    (project / "greedy.py").write_text("from headrace import App\n\n" + handler)
+    said = {
+        name: headrace.failure("app", "describe", f"{name}:app")
+        for name in ("garbled", "undefined", "greedy")
+    }
+    assert said["garbled"].endswith("SyntaxError: invalid syntax (garbled.py:1)")
+    assert said["undefined"].endswith("name 'amounts' is not defined (undefined.py:3)")
+    assert "two parameters for the value" in said["greedy"] and "(greedy.py:6)" in said["greedy"]
+
+
 def test_workers_share_the_work_and_one_that_dies_is_started_again(
     project: Path, headrace: CommandLine
 ) -> None:

@@ -227,6 +227,8 @@ def test_what_was_refused_is_listed_with_its_reason(broker: Broker, headrace: Co
     assert "no such time zone" in headrace("delay", "rejected", "refusals")
     for bad in (["--cron", "every day"], ["--cron", "0 9 * * *", "--cron-zone", "Mars/Base"]):
         assert headrace.exit_code("produce", "refusals", *bad, "--id", "a", "--partition", "0") == 2
+    for bad in (["--delay", "1s", "--cron", "0 9 * * *"], ["--cron-zone", "Europe/Berlin"]):
+        assert headrace.exit_code("produce", "refusals", *bad) == 2
 
 
 def test_deleting_a_topic_names_the_companions_that_keep_its_delayed_messages(

@@ -36,6 +36,11 @@ def when_of(
     id: str | None = None,
 ) -> When:
     """What the options say, checked; empty if none is given."""
+    times = {"--delay": delay, "--deliver-at": deliver_at, "--cron": cron}
+    if len(given := [name for name, value in times.items() if value is not None]) > 1:
+        raise typer.BadParameter(f"Say {' or '.join(given)}: a record is due at one time.")
+    if cron_zone is not None and cron is None:
+        raise typer.BadParameter("--cron-zone belongs to --cron.")
     when: When = {}
     if delay is not None:
         when["delay"] = delay
