@@ -51,6 +51,10 @@ help: ## list the targets
 start: setup ## start a node on localhost:9092, data in ./headrace-data
 	@exec $(BIN)/headrace start $(ARGS)
 
+.PHONY: demo
+demo: setup ## watch money move between two banks while processes are killed, a minute
+	@exec $(BIN)/headrace demo $(ARGS)
+
 .PHONY: setup
 setup: $(RUN_STAMP) ## make .venv with the command headrace: . .venv/bin/activate
 

@@ -61,6 +61,7 @@ FOLDERS = {
     "cli/damage": "what `headrace segment check` finds in a data folder, and what `repair` does",
     "cli/delayed": "what `headrace delay` shows",
     "cli/dump": "what segment dump shows",
+    "cli/transfers": "what `headrace demo` runs: two banks, and processes that are killed",
     "cli/secured": "what `headrace security init` writes",
 }
 # Too many and too alike to list: the folder's line is enough.

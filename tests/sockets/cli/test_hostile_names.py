@@ -105,6 +105,7 @@ def walk(folder: Path) -> list[list[str]]:
         ["dead-letters", "redrive", "lines.eve.dead"],
         ["dead-letters", "discard", "lines.eve.dead", "--execute", "--reason", HOSTILE],
         ["dead-letters", "list", "lines.eve.dead", "--settled"],
+        ["demo", "--seconds", HOSTILE],
         ["outbox", "init", HOSTILE],
         ["outbox", "init", outbox_at(folder)],
         ["outbox", "status", outbox_at(folder)],

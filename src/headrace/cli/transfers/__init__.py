@@ -1,0 +1,1 @@
+"""What `headrace demo` runs: two banks in SQLite, with an outbox and without, under kill -9."""
