@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from operator import methodcaller
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -25,6 +26,9 @@ Place = tuple[str, int]  # companion, partition
 
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
+# Two processes of one name fence each other as fast as they join; nobody kills brokers so fast.
+NAMESAKE_S = 60.0
+FENCED_BY_ITSELF = 5
 # New partitions of a companion are noticed by the member's own look at the metadata.
 METADATA_MS = 2_000
 # A partition that is added waits for the fetch that is under way.
@@ -39,7 +43,12 @@ RECONNECT: dict[str, Setting] = {
 
 
 class Member:
-    """The group's side. `poll` often; it calls `given` and `taken`."""
+    """The group's side. `poll` often; it calls `given` and `taken`.
+
+    A member may be fenced by itself: a broker that is killed may have told it a new member id and
+    not written that down, or reads a request to join behind the one that came after it. So it joins
+    again; who is fenced again and again has a namesake.
+    """
 
     def __init__(
         self,
@@ -66,8 +75,11 @@ class Member:
             },
         )
         settings["error_cb"] = lambda _: None  # librdkafka's log has it
+        self._settings = settings
         self._consumer = made(lambda: Consumer(settings))
         self._given, self._taken = given, taken
+        self._held: set[Place] = set()
+        self._fenced_s: list[float] = []  # monotonic
         self._followed: list[str] = []
         self._with_registry = False
 
@@ -102,9 +114,23 @@ class Member:
         message = self._consumer.poll(0)
         if message is not None and message.error() is not None:
             error = message.error()
-            # Fenced by a namesake; such a message says so by its code, and not by `fatal()`.
+            # Fenced; such a message says so by its code, and not by `fatal()`.
             if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
-                raise Fenced(error.str())
+                self._fenced(error.str())
+
+    def _fenced(self, said: str) -> None:
+        now_s = monotonic()
+        self._fenced_s = [at_s for at_s in self._fenced_s if now_s - at_s < NAMESAKE_S]
+        if len(self._fenced_s) >= FENCED_BY_ITSELF:
+            raise Fenced(said)
+        self._fenced_s.append(now_s)
+        log.warning("the group has another member of our name: joining again (%s)", said)
+        before, settings = self._consumer, self._settings
+        self._consumer = made(lambda: Consumer(settings))
+        before.close()
+        held, self._held = sorted(self._held), set()
+        self._taken(held)
+        self._subscribe()
 
     def metadata(self) -> Any:
         """What the group's coordinator checks a commit by."""
@@ -114,14 +140,21 @@ class Member:
         self._consumer.close()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return  # its last words
         places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
         consumer.incremental_assign(places)
         if places:
             consumer.pause(places)
-        self._given(_companions(places))
+        given = _companions(places)
+        self._held.update(given)
+        self._given(given)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._taken(_companions(partitions))
+        if consumer is self._consumer:
+            taken = _companions(partitions)
+            self._held.difference_update(taken)
+            self._taken(taken)
 
 
 def _companions(partitions: list[TopicPartition]) -> list[Place]:
