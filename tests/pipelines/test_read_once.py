@@ -29,7 +29,9 @@ def records(spark: SparkSession) -> DataFrame:
 @pytest.mark.parametrize("way", ["rows", "dead letters"])
 def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
     found = reading.parsed(records(spark), VIEWS)
-    asked = reading.good(found, VIEWS) if way == "rows" else reading.bad(found, page_views)
-    frame: Any = asked
+    if way == "rows":
+        frame: Any = reading.good(found, VIEWS)
+    else:
+        frame = reading.bad(found, page_views, {"page-views": "NN4FUNB8RIaAxdvrp36PAw"})
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json") == 1, plan

@@ -244,11 +244,12 @@ def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> D
         "headrace-dead-group": F.lit(f"pipeline.{pipeline.name}"),
         MESSAGE_ID: message_id(topic_ids),
     }
+    # The new topic comes last: Spark takes some mentions of a column behind it for the new one.
     return found.where(F.col(WHY).isNotNull()).select(
-        F.lit(pipeline.dead_topic).alias("topic"),
         "key",
         "value",
         with_headers(F.col("headers"), said).alias("headers"),
+        F.lit(pipeline.dead_topic).alias("topic"),
     )
 
 
