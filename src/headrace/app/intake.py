@@ -32,7 +32,7 @@ from headrace.app.settling import NotOurs, Settling
 from headrace.app.topic_ids import TopicIds
 from headrace.app.work import Work
 from headrace.client.connection import Connection, made
-from headrace.client.errors import kafka_error
+from headrace.client.errors import explain, kafka_error
 
 log = logging.getLogger("headrace.app")
 
@@ -182,6 +182,9 @@ class Intake:
         """Between records: the end of a partition, or what librdkafka has to say."""
         error = message.error()
         assert error is not None
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            # Fenced by a member of the same name: this client reads nothing any more.
+            raise explain(error, self.connection.bootstrap)
         if error.code() != KafkaError._PARTITION_EOF:
             log.warning("%s", error.str())  # it cures most of it by itself
             return

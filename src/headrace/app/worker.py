@@ -188,7 +188,10 @@ class Worker:
             self.intake.drain(self.app.drain_ms / 1000)
         except BaseException as failure:  # noqa: BLE001 - said to whoever waits for the worker
             self.failure = failure
-            log.exception("the worker failed and stops")
+            if isinstance(failure, ClientError):
+                log.error("the worker stops: %s", failure)
+            else:
+                log.exception("the worker failed and stops")
         finally:
             self._stopping.set()
             self.started.set()
