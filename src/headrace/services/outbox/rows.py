@@ -11,7 +11,8 @@ import binascii
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from headrace.contract import headers as names
@@ -40,8 +41,9 @@ class Row:
         return crc32(f"{self.topic}/{self.message_id}/{self.created_ms}".encode(), sum_)
 
 
-@dataclass(slots=True)
-class OutboxRecord:
+class OutboxRecord(NamedTuple):
+    """As the producer takes it."""
+
     topic: str
     key: bytes | None
     value: bytes | None
@@ -55,14 +57,18 @@ class NotARecord(ValueError):
 
 def record_of(row: Row, outbox_id: str) -> OutboxRecord:
     require_topic(row.topic)
-    headers = headers_from(row.headers)
-    if not any(name == names.MESSAGE_ID for name, _ in headers):
-        message_id = row.message_id or f"{outbox_id}/{row.id}"
-        headers.append((names.MESSAGE_ID, message_id.encode()))
+    message_id = row.message_id or f"{outbox_id}/{row.id}"
+    headers: Headers = [(names.MESSAGE_ID, message_id.encode())]
+    if row.headers is not None:
+        given = headers_from(row.headers)
+        own = any(name == names.MESSAGE_ID for name, _ in given)
+        headers = given if own else given + headers
     return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms)
 
 
+@lru_cache(maxsize=1024)
 def require_topic(topic: str) -> None:
+    """Raises NotARecord. Rows are many and topics few, so good names are remembered."""
     if _LEGAL_TOPIC.fullmatch(topic) is None or topic in (".", ".."):
         raise NotARecord(
             f"'{topic[:300]}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "

@@ -112,8 +112,7 @@ class Sender:
         self._refusals.clear()
         try:
             self._producer.begin_transaction()
-            for record in records:
-                self._produce(record)
+            self._produce(records)
             self._producer.produce(
                 positions.TOPIC,
                 positions.written(position),
@@ -129,19 +128,15 @@ class Sender:
         self._producer.purge()
         del self._producer  # its threads end with it
 
-    def _produce(self, record: OutboxRecord) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=record.headers,  # type: ignore[arg-type]  # lists of str are of both
-                    timestamp=record.timestamp_ms,
-                )
-                return
-            except BufferError:
-                self._producer.poll(0.005)
+    def _produce(self, records: Sequence[OutboxRecord]) -> None:
+        produce: Callable[..., None] = self._producer.produce
+        for topic, key, value, headers, timestamp_ms in records:
+            while True:
+                try:
+                    produce(topic, value, key, headers=headers, timestamp=timestamp_ms)
+                    break
+                except BufferError:
+                    self._producer.poll(0.005)
 
     def _require_topics(self, records: Sequence[OutboxRecord]) -> None:
         """librdkafka would wait half a minute for a topic that is not there."""

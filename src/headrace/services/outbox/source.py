@@ -19,7 +19,7 @@ from headrace.services.outbox import databases
 from headrace.services.outbox.databases import Horizon
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.shard import Settled
-from headrace.services.outbox.store import COLUMNS, connect, row_of
+from headrace.services.outbox.store import COLUMNS, connect, rows_of
 
 
 class Stale(Exception):
@@ -75,7 +75,7 @@ class Source:
                 raise Stale
             values = {"shard": shard, "after": after, "up_to": up_to, "most": most}
             try:
-                return [row_of(row) for row in self._reading.execute(self._select, values)]
+                return rows_of(self._reading.execute(self._select, values))
             except (SQLAlchemyError, OSError):
                 self._drop_reading()
                 raise

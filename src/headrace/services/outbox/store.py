@@ -251,17 +251,24 @@ class Store:
             return db.execute(text(statement), values).rowcount
 
 
+def rows_of(found: Iterable[Any]) -> list[Row]:
+    """Of many rows with exactly COLUMNS."""
+    return [
+        Row(
+            id_,
+            topic,
+            key if key.__class__ is bytes else _bytes(key),
+            payload if payload.__class__ is bytes else _bytes(payload),
+            headers,
+            message_id,
+            created,
+        )
+        for id_, topic, key, payload, headers, message_id, created in found
+    ]
+
+
 def row_of(found: SqlRow[Any]) -> Row:
-    id_, topic, key, payload, headers, message_id, created = tuple(found)[:7]
-    return Row(
-        int(id_),
-        topic,
-        _bytes(key),
-        _bytes(payload),
-        headers,
-        message_id,
-        int(created),
-    )
+    return rows_of([tuple(found)[:7]])[0]
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -19,7 +19,7 @@ from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.services.outbox import shard as core
 from headrace.services.outbox.metrics import ShardCounters
-from headrace.services.outbox.rows import Row, record_of
+from headrace.services.outbox.rows import OutboxRecord, Row, record_of
 from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
 from headrace.services.outbox.shard import Shard
 from headrace.services.outbox.source import Source, Stale
@@ -79,6 +79,7 @@ class ShardWorker:
         self._blocks = blocks
         self._shard = Shard(number, check=self._check, blocks=blocks, most=most)
         self._sender: Sender | None = None
+        self._records: dict[int, OutboxRecord] = {}  # of the rows that were read last
         self._seen = core.Settled(0, -2)
         self._review_at = 0.0
         self._stopping = threading.Event()
@@ -198,7 +199,8 @@ class ShardWorker:
 
     def _send(self, effect: core.Send) -> core.Event:
         assert self._sender is not None
-        records = [record_of(row, self._outbox_id) for row in effect.rows]
+        made = self._records
+        records = [made.get(row.id) or record_of(row, self._outbox_id) for row in effect.rows]
         began = monotonic()
         try:
             self._sender.send(records, effect.position)
@@ -224,7 +226,9 @@ class ShardWorker:
     # ---- the database
 
     def _check(self, row: Row) -> object:
-        return record_of(row, self._outbox_id)
+        """The record is kept for `_send`: to make it costs as much as to send it."""
+        record = self._records[row.id] = record_of(row, self._outbox_id)
+        return record
 
     def _read(self, effect: core.Read) -> core.Event:
         try:
@@ -242,6 +246,7 @@ class ShardWorker:
         except DATABASE_FAILS as failure:
             self._trouble(f"the database cannot be read: {first_line(failure)}")
             return core.SourceLost()
+        self._records.clear()
         return core.RowsRead(rows)
 
     def _park(self, effect: core.Park) -> core.Event:
