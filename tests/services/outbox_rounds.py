@@ -24,10 +24,13 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from headrace import Admin, Outbox
+from headrace.client import ClientError
 from headrace.client.connection import Connection as Cluster
 from headrace.client.reading import RecordReader
 from headrace.services.outbox.engines import engine_for
+from tests.interop.brokers import Node
 from tests.services.app_rounds import hears_sigterm
+from tests.services.servers import Mariadb, Postgres
 
 TOPIC = "transfers"
 ACCOUNTS = 40
@@ -212,8 +215,15 @@ def told(bootstrap: str) -> dict[str, list[int]]:
 
 def ends(bootstrap: str) -> int:
     """The end offsets of all partitions together: a measure of progress."""
-    [found] = Admin(bootstrap).topics.describe([TOPIC])
-    return sum(each.end_offset or 0 for each in found.partitions)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            [found] = Admin(bootstrap).topics.describe([TOPIC])
+            return sum(each.end_offset or 0 for each in found.partitions)
+        except ClientError:  # a broker that has just come back does not know its epochs yet
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def wrong(shop: Shop, bootstrap: str) -> list[str]:
@@ -247,3 +257,45 @@ def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGCONT)
+
+
+def told_once_and_in_order(
+    shop: Shop,
+    node: Node,
+    server: Postgres | Mariadb | None,
+    folder: Path,
+    *,
+    rows: int,
+    relays_at_once: int,
+    seed: int = 1,
+) -> None:
+    """A relay is killed, one stands still past its lease, broker and database are killed."""
+    with Relays(shop.url, node.bootstrap, folder) as relays:
+        for _ in range(relays_at_once):
+            relays.start()
+        with Writers(shop, rows=rows, seed=seed) as writers:
+
+            def reach(share: float) -> None:
+                """Let them write on, and see that relays are at work."""
+                before = ends(node.bootstrap)
+                writers.go_on(share)
+                until(lambda: ends(node.bootstrap) > before, 240, relays.log_text)
+
+            reach(0.2)
+            relays.kill(relays.running[0])
+            relays.start()
+            reach(0.4)
+            with standing_still(relays.running[0]):
+                time.sleep(LEASE_S + 1)  # another relay goes on
+            reach(0.6)
+            node.kill()
+            node.start()
+            reach(0.8)
+            if server is not None:
+                server.stop()
+                server.start()
+            relays.kill(relays.running[-1])
+            relays.start()
+        wait_until_told(shop, node.bootstrap, relays, within_s=240 + rows / 100)
+        relays.stop()
+    assert wrong(shop, node.bootstrap) == []

@@ -7,7 +7,6 @@ eight writers commit, roll back and straggle.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,18 +14,7 @@ import pytest
 
 from headrace.client import Admin
 from tests.interop.brokers import HeadraceNode
-from tests.services.outbox_rounds import (
-    LEASE_S,
-    TOPIC,
-    Relays,
-    Shop,
-    Writers,
-    ends,
-    standing_still,
-    until,
-    wait_until_told,
-    wrong,
-)
+from tests.services.outbox_rounds import TOPIC, Shop, told_once_and_in_order
 from tests.services.servers import Mariadb, Postgres
 
 ROWS = int(os.environ.get("RECORDS", "2000"))
@@ -67,7 +55,9 @@ def database_of(request: pytest.FixtureRequest, shop: Shop) -> Postgres | Mariad
 def test_kills_leave_each_change_told_once_and_in_order(
     request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path
 ) -> None:
-    told_once_and_in_order(request, shop, node, tmp_path, rows=ROWS, relays_at_once=2)
+    told_once_and_in_order(
+        shop, node, database_of(request, shop), tmp_path, rows=ROWS, relays_at_once=2
+    )
 
 
 @pytest.mark.full
@@ -75,44 +65,6 @@ def test_kills_leave_each_change_told_once_and_in_order(
 def test_a_hundred_thousand_rows_under_kills(
     request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path
 ) -> None:
-    told_once_and_in_order(request, shop, node, tmp_path, rows=100_000, relays_at_once=4)
-
-
-def told_once_and_in_order(
-    request: pytest.FixtureRequest,
-    shop: Shop,
-    node: HeadraceNode,
-    folder: Path,
-    *,
-    rows: int,
-    relays_at_once: int,
-) -> None:
-    with Relays(shop.url, node.bootstrap, folder) as relays:
-        for _ in range(relays_at_once):
-            relays.start()
-        with Writers(shop, rows=rows) as writers:
-
-            def reach(share: float) -> None:
-                """Let them write on, and see that relays are at work."""
-                before = ends(node.bootstrap)
-                writers.go_on(share)
-                until(lambda: ends(node.bootstrap) > before, 240, relays.log_text)
-
-            reach(0.2)
-            relays.kill(relays.running[0])
-            relays.start()
-            reach(0.4)
-            with standing_still(relays.running[0]):
-                time.sleep(LEASE_S + 1)  # another relay goes on
-            reach(0.6)
-            node.kill()
-            node.start()
-            reach(0.8)
-            if (server := database_of(request, shop)) is not None:
-                server.stop()
-                server.start()
-            relays.kill(relays.running[-1])
-            relays.start()
-        wait_until_told(shop, node.bootstrap, relays, within_s=240 + rows / 100)
-        relays.stop()
-    assert wrong(shop, node.bootstrap) == []
+    told_once_and_in_order(
+        shop, node, database_of(request, shop), tmp_path, rows=100_000, relays_at_once=4
+    )

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Engine, MetaData, event
 from sqlalchemy.engine import Connection
@@ -56,10 +57,16 @@ class Outbox:
         bootstrap: str | None = None,
         *,
         codec: Codec | None = None,
+        format: Literal["headrace", "debezium"] = "headrace",
         largest_bytes: int = LARGEST_BYTES,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`engine` is for `create` and for a relay beside the program; `send` needs neither."""
+        """`engine` is for `create`; `send` needs neither. `format="debezium"` adds the header by
+        which consumers of Debezium's outbox router know a message: `id`, a UUID if none is given.
+        """
+        if format not in ("headrace", "debezium"):
+            raise ValueError('format is "headrace" or "debezium".')
+        self._format = format
         self.engine, self.bootstrap = engine, bootstrap
         self._codec, self._largest_bytes, self._wall_ms = codec, largest_bytes, wall_ms
         self._facts: Facts | None = None
@@ -127,6 +134,9 @@ class Outbox:
             header_list(headers),
         )
         message_id = id
+        if self._format == "debezium":
+            message_id = id or str(uuid.uuid4())
+            record.headers.insert(0, ("id", message_id.encode()))
         if delay is not None or deliver_at is not None:
             record, message_id = self._delayed(record, delay, deliver_at, id), None
         self._require_sendable(record, message_id)

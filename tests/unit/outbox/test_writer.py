@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, create_engine, text
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from headrace import Outbox
-from headrace.outbox import OutboxError
+from headrace.outbox import OutboxError, alembic
 from headrace.services.outbox import schema
 
 NOW_MS = 1_800_000_000_000
@@ -199,3 +200,34 @@ def test_a_view_shows_what_is_sent(engine: Engine, outbox: Outbox) -> None:
     with engine.connect() as db:
         states = db.execute(text("SELECT state FROM headrace_outbox_states ORDER BY id")).all()
     assert [row[0] for row in states] == ["FINISHED", "UNFINISHED"]
+
+
+def test_debezium_s_header_is_set_and_is_the_message_id(engine: Engine, outbox: Outbox) -> None:
+    router = Outbox(format="debezium")
+    with engine.begin() as db:
+        router.send(db, "orders", "x", key="k", headers={"eventType": "OrderPaid"})
+        router.send(db, "orders", "x", key="k", id="own")
+    first, second = rows(engine)
+    said = dict(json.loads(first["headers"]))
+    assert said == {"id": first["message_id"], "eventType": "OrderPaid"}
+    assert len(first["message_id"]) == 36
+    assert (second["message_id"], json.loads(second["headers"])) == ("own", [["id", "own"]])
+    with pytest.raises(ValueError, match="format is"):
+        Outbox(format="xml")  # type: ignore[arg-type]
+
+
+def test_a_migration_makes_the_tables_and_drops_them(engine: Engine) -> None:
+    class Operations:
+        """As much of Alembic's `op` as is needed."""
+
+        def __init__(self, db: Connection) -> None:
+            self.get_bind = lambda: db
+
+    with engine.connect() as db:
+        db.exec_driver_sql("PRAGMA journal_mode = WAL")
+    with engine.begin() as db:
+        alembic.upgrade(Operations(db), shards=2)
+        assert schema.facts(db).shards == 2
+        alembic.downgrade(Operations(db))
+        left = db.execute(text("SELECT name FROM sqlite_master WHERE name LIKE 'headrace%'"))
+        assert left.all() == []

@@ -49,6 +49,19 @@ def statements(dialect: str, shards: int = SHARDS) -> list[str]:
     return found
 
 
+TABLES = ("parked", "shards", "relays", "gate", "meta")
+
+
+def drop_statements(dialect: str) -> list[str]:
+    """Everything that `create` makes."""
+    found = ["DROP VIEW IF EXISTS headrace_outbox_states", "DROP TABLE IF EXISTS headrace_outbox"]
+    found += [f"DROP TABLE IF EXISTS headrace_outbox_{name}" for name in TABLES]
+    if dialect == "postgresql":
+        found += ["DROP SEQUENCE IF EXISTS headrace_outbox_id_seq"]
+        found += ["DROP FUNCTION IF EXISTS headrace_outbox_wake()"]
+    return found
+
+
 def create(connection: Connection, shards: int | None = None) -> Facts:
     """Make what is missing. What is there stays, and so does its number of shards."""
     dialect = connection.dialect.name
