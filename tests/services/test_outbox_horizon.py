@@ -50,7 +50,7 @@ class Story:
         """What the relay reads now."""
         settled = self.source.poll()
         place = {"after": 0, "up_to": settled.up_to, "incarnation": settled.incarnation}
-        rows = self.source.read(0, most=100, **place)
+        rows, _ = self.source.read(0, most=100, **place)
         return [(row.payload or b"").decode() for row in rows]
 
     def held_up_by(self) -> str:

@@ -53,6 +53,7 @@ class Settled:
 @dataclass(slots=True)
 class RowsRead:
     rows: list[Row]
+    up_to: int  # all rows up to this id were read: fewer than asked for, if they are large
 
 
 @dataclass(slots=True)
@@ -227,7 +228,7 @@ class Shard:
             case Settled():
                 return self._saw_settled(event)
             case RowsRead():
-                return self._plan(event.rows)
+                return self._plan(event.rows, event.up_to)
             case SourceLost():
                 return Wait()
             case Reviewed():
@@ -305,10 +306,9 @@ class Shard:
         self._settled = settled
         return self._next()
 
-    def _plan(self, rows: list[Row]) -> Effect:
+    def _plan(self, rows: list[Row], up_to: int) -> Effect:
         assert self.position is not None, "nothing is read before the position is known"
-        whole = len(rows) < self._limit
-        self._looks_to = self._settled.up_to if whole or not rows else rows[-1].id
+        self._looks_to = up_to
         if not rows:
             self._looked_to = self._looks_to
             return self._next()
@@ -331,7 +331,8 @@ class Shard:
                 continue
             parked.append((row, reason, False))
             if self._blocks and row.key is not None:
-                self._blocked.setdefault(row.key, row.id)
+                # A later row may have been found first: that of an earlier row tells.
+                self._blocked[row.key] = min(row.id, self._blocked.get(row.key, row.id))
         return sendable, parked
 
     def _fault(self, row: Row) -> str | None:

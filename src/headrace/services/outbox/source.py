@@ -21,6 +21,10 @@ from headrace.services.outbox.rows import Row
 from headrace.services.outbox.shard import Settled
 from headrace.services.outbox.store import COLUMNS, connect, rows_of
 
+# So many rows are read without asking for their sizes first: 16 MB, as a rule.
+FEW_ROWS = 16
+MOST_BYTES = 16 << 20
+
 
 class Stale(Exception):
     """The connection is another one than the settled id was found with."""
@@ -37,6 +41,10 @@ class Source:
         self._reading: Connection | None = None
         self._horizon: Horizon | None = None
         self._lock = threading.Lock()  # guards _reading and incarnation
+        self._sizes = text(
+            "SELECT id, coalesce(length(payload), 0) FROM headrace_outbox WHERE shard = :shard"
+            " AND id > :after AND id <= :up_to ORDER BY id LIMIT :most"
+        )
         self._select = text(
             f"SELECT {COLUMNS} FROM headrace_outbox WHERE shard = :shard AND id > :after"
             f" AND id <= :up_to ORDER BY id LIMIT :most{self._database.LOCKED_READ}"
@@ -69,16 +77,34 @@ class Source:
             self.close()
             raise
 
-    def read(self, shard: int, *, after: int, up_to: int, most: int, incarnation: int) -> list[Row]:
+    def read(
+        self, shard: int, *, after: int, up_to: int, most: int, incarnation: int
+    ) -> tuple[list[Row], int]:
+        """Rows, and the id up to which these are all; at most `most`, and not too many bytes."""
         with self._lock:
             if self._reading is None or incarnation != self.incarnation:
                 raise Stale
             values = {"shard": shard, "after": after, "up_to": up_to, "most": most}
             try:
-                return rows_of(self._reading.execute(self._select, values))
+                if min(up_to - after, most) > FEW_ROWS:
+                    values["up_to"] = self._bounded(self._reading, values)
+                rows = rows_of(self._reading.execute(self._select, values))
+                return rows, rows[-1].id if len(rows) == most else values["up_to"]
             except (SQLAlchemyError, OSError):
                 self._drop_reading()
                 raise
+
+    def _bounded(self, reading: Connection, values: dict[str, int]) -> int:
+        """The id up to which the rows together are not too large; one row always fits.
+
+        Databases know the length of a value without reading it.
+        """
+        total = 0
+        for row_id, size in reading.execute(self._sizes, values):
+            total += size
+            if total > MOST_BYTES and row_id > values["after"] + 1:
+                return max(int(row_id) - 1, values["after"] + 1)
+        return values["up_to"]
 
     def close(self) -> None:
         with self._lock:

@@ -232,7 +232,7 @@ class ShardWorker:
 
     def _read(self, effect: core.Read) -> core.Event:
         try:
-            rows = self._source.read(
+            rows, up_to = self._source.read(
                 self.number,
                 after=effect.after,
                 up_to=effect.up_to,
@@ -247,7 +247,7 @@ class ShardWorker:
             self._trouble(f"the database cannot be read: {first_line(failure)}")
             return core.SourceLost()
         self._records.clear()
-        return core.RowsRead(rows)
+        return core.RowsRead(rows, up_to)
 
     def _park(self, effect: core.Park) -> core.Event:
         self._insist(lambda: self._store.park(self.number, effect.rows))

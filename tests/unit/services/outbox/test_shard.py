@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.services.outbox import shard as core
-from headrace.services.outbox.rows import Row
+from headrace.services.outbox.rows import NotARecord, Row
 from headrace.services.outbox.shard import Position, Shard
 
 
@@ -59,16 +59,24 @@ def test_the_position_is_the_last_row_that_was_read_never_the_horizon() -> None:
     machine = shard()
     taken_over(machine, row(40))
     assert machine.step(core.Settled(90, 1)) == core.Read(40, 90, 5000)
-    send = machine.step(core.RowsRead([row(50), row(60)]))
+    send = machine.step(core.RowsRead([row(50), row(60)], 90))
     assert send == core.Send([row(50), row(60)], Position(60, row(60).checksum))
     assert machine.step(core.Committed()) == core.Wait()  # up to 90 there is nothing more
+
+
+def test_what_was_left_for_its_size_is_read_next() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    machine.step(core.Settled(90, 1))
+    machine.step(core.RowsRead([row(50)], 50))
+    assert machine.step(core.Committed()) == core.Read(50, 90, 5000)
 
 
 def test_after_a_crash_of_the_database_ids_that_were_looked_at_are_looked_at_again() -> None:
     machine = shard()
     taken_over(machine, row(40))
     machine.step(core.Settled(90, 1))
-    assert machine.step(core.RowsRead([])) == core.Wait()
+    assert machine.step(core.RowsRead([], 90)) == core.Wait()
     assert machine.step(core.Settled(60, 1)) == core.Wait()
     assert machine.step(core.Settled(60, 2)) == core.Read(40, 60, 5000)
 
@@ -81,9 +89,8 @@ def test_a_refused_batch_is_halved_until_the_guilty_row_is_alone() -> None:
     while not isinstance(effect, core.Wait):
         match effect:
             case core.Read(after, _, most):
-                effect = machine.step(
-                    core.RowsRead([each for each in rows if each.id > after][:most])
-                )
+                some = [each for each in rows if each.id > after][:most]
+                effect = machine.step(core.RowsRead(some, some[-1].id))
             case core.Send(batch, _) if any(each.id == 46 for each in batch):
                 refusals += 1
                 effect = machine.step(core.Refused("too large"))
@@ -119,6 +126,29 @@ def test_a_lost_producer_makes_the_shard_ask_again_where_it_is() -> None:
     machine = shard()
     taken_over(machine, row(40))
     machine.step(core.Settled(50, 1))
-    machine.step(core.RowsRead([row(41)]))
+    machine.step(core.RowsRead([row(41)], 50))
     assert machine.step(core.ProducerLost()) == core.TakeOver()
     assert machine.position is None
+
+
+def test_a_row_found_guilty_later_holds_up_its_key_from_there_on() -> None:
+    """The last of three is no record; the first is refused by the cluster after that was found."""
+
+    def check(row: Row) -> None:
+        if row.id == 43:
+            raise NotARecord("no name for a topic")
+
+    machine = Shard(2, check=check, blocks=True)
+    taken_over(machine, row(40))
+    machine.step(core.Settled(43, 1))
+    assert isinstance(machine.step(core.RowsRead([row(41), row(42), row(43)], 43)), core.Park)
+    machine.step(core.Parked())
+    machine.step(core.Refused("too large"))
+    machine.step(core.RowsRead([row(41)], 41))
+    machine.step(core.Refused("too large"))
+    assert machine.step(core.RowsRead([row(41)], 41)) == core.Park([(row(41), "too large", False)])
+    machine.step(core.Parked())
+    machine.step(core.Committed())
+    effect = machine.step(core.RowsRead([row(42), row(43)], 43))
+    assert isinstance(effect, core.Park)
+    assert [(each.id, waits) for each, _, waits in effect.rows] == [(42, True), (43, True)]

@@ -131,7 +131,7 @@ class World:
 
     def run(self, steps: int) -> None:
         happenings = [
-            (self.write, 12),
+            (self.write, 30),
             (self.work, 40),
             (self.look, 8),
             (self.share, 8),
@@ -272,7 +272,8 @@ class World:
                 if worker.seen.incarnation != current and not self.flaws.keep_looked_to:
                     return core.SourceLost()
                 rows = [row for row in database.of_shard(number) if after < row.id <= up_to]
-                return core.RowsRead(sorted(rows, key=lambda row: row.id)[:most])
+                some = sorted(rows, key=lambda row: row.id)[: self.chance.choice([1, most, most])]
+                return core.RowsRead(some, some[-1].id if len(some) < len(rows) else up_to)
             case core.TakeOver():
                 worker.epoch = self.cluster.open(number)
                 position = self.cluster.positions.get(number)
