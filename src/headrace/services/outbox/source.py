@@ -45,6 +45,10 @@ class Source:
             "SELECT id, coalesce(length(payload), 0) FROM headrace_outbox WHERE shard = :shard"
             " AND id > :after AND id <= :up_to ORDER BY id LIMIT :most"
         )
+        self._sum = text(
+            "SELECT sum(size) FROM (SELECT length(payload) AS size FROM headrace_outbox WHERE"
+            " shard = :shard AND id > :after AND id <= :up_to ORDER BY id LIMIT :most) AS found"
+        )
         self._select = text(
             f"SELECT {COLUMNS} FROM headrace_outbox WHERE shard = :shard AND id > :after"
             f" AND id <= :up_to ORDER BY id LIMIT :most{self._database.LOCKED_READ}"
@@ -88,7 +92,9 @@ class Source:
             try:
                 if min(up_to - after, most) > FEW_ROWS:
                     values["up_to"] = self._bounded(self._reading, values)
-                rows = rows_of(self._reading.execute(self._select, values))
+                # The driver's own rows: SQLAlchemy's cost as much as the rest of the reading.
+                with self._reading.execute(self._select, values) as result:
+                    rows = rows_of(result.cursor.fetchall())
                 return rows, rows[-1].id if len(rows) == most else values["up_to"]
             except (SQLAlchemyError, OSError):
                 self._drop_reading()
@@ -99,6 +105,9 @@ class Source:
 
         Databases know the length of a value without reading it.
         """
+        whole = reading.execute(self._sum, values).scalar()
+        if whole is None or whole <= MOST_BYTES:
+            return values["up_to"]
         total = 0
         for row_id, size in reading.execute(self._sizes, values):
             total += size

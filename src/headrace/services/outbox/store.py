@@ -253,18 +253,13 @@ class Store:
 
 def rows_of(found: Iterable[Any]) -> list[Row]:
     """Of many rows with exactly COLUMNS."""
-    return [
-        Row(
-            id_,
-            topic,
-            key if key.__class__ is bytes else _bytes(key),
-            payload if payload.__class__ is bytes else _bytes(payload),
-            headers,
-            message_id,
-            created,
-        )
-        for id_, topic, key, payload, headers, message_id, created in found
-    ]
+    rows = [Row(*fields) for fields in found]
+    for row in rows:
+        if row.payload.__class__ is not bytes:
+            row.payload = _bytes(row.payload)
+        if row.key.__class__ is not bytes:
+            row.key = _bytes(row.key)
+    return rows
 
 
 def row_of(found: SqlRow[Any]) -> Row:
