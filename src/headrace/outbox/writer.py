@@ -10,9 +10,11 @@ What a broker would refuse later is refused here, before the transaction commits
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -21,12 +23,15 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.app.decoding import Codec, encoded
+from headrace.client.connection import connected
 from headrace.client.errors import ClientError
 from headrace.client.records import GivenHeaders, Outgoing, header_list
 from headrace.client.schedules import When, delayed
 from headrace.contract import durations
 from headrace.outbox.handles import Handle, handle_of, run_sync_of
 from headrace.services.outbox import databases, schema
+from headrace.services.outbox.engines import engine_for
+from headrace.services.outbox.relay import Relay, Settings
 from headrace.services.outbox.rows import (
     LONGEST_MESSAGE_ID,
     NotARecord,
@@ -61,8 +66,10 @@ class Outbox:
         largest_bytes: int = LARGEST_BYTES,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`engine` is for `create`; `send` needs neither. `format="debezium"` adds the header by
-        which consumers of Debezium's outbox router know a message: `id`, a UUID if none is given.
+        """`engine` is for `create`, both are for `relaying`; `send` needs neither.
+
+        `format="debezium"` adds the header by which consumers of Debezium's outbox router know a
+        message: `id`, a UUID if none is given.
         """
         if format not in ("headrace", "debezium"):
             raise ValueError('format is "headrace" or "debezium".')
@@ -114,6 +121,29 @@ class Outbox:
             schema.create(connection, shards)
 
         event.listen(metadata, "after_create", made)
+
+    # ---- a relay beside the program
+
+    @contextmanager
+    def relaying(self, settings: Settings | None = None) -> Iterator[Relay]:
+        """Send rows in the background while the block runs; at its end what is under way is sent.
+
+        For small programs and tests. A relay of its own (`headrace outbox relay`) goes on when the
+        program ends; both may run at once, they share the work.
+        """
+        if self.engine is None:
+            raise OutboxError("To relay, an Outbox needs an engine.")
+        engine = engine_for(self.engine.url.render_as_string(hide_password=False))
+        relay = Relay(engine, connected(self.bootstrap, None), settings)
+        relay.store.facts()  # or the thread would be the one to learn that there are no tables
+        thread = threading.Thread(target=relay.run, name="headrace-outbox")
+        thread.start()
+        try:
+            yield relay
+        finally:
+            relay.stop()
+            thread.join()
+            engine.dispose()
 
     # ---- one message
 

@@ -132,6 +132,20 @@ def test_relays_share_the_shards_and_one_that_leaves_gives_them_back(
         until(lambda: values(at) == ["x"])
 
 
+def test_a_program_relays_beside_its_own_work(engine: Engine, at: Connection) -> None:
+    outbox = Outbox(engine, at.bootstrap)
+    with pytest.raises(OutboxError, match="headrace outbox init"), outbox.relaying():
+        pass
+    outbox.create()
+    with outbox.relaying() as relay, engine.begin() as db:
+        outbox.send(db, "transfers", "1")
+    with outbox.relaying():
+        until(lambda: values(at) == ["1"])
+    assert relay.workers == {}
+    with pytest.raises(OutboxError, match="needs an engine"), Outbox().relaying():
+        pass
+
+
 # ---- rows that cannot be sent
 
 
