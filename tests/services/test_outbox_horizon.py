@@ -5,6 +5,7 @@ Each story is told step by step with connections of its own, so nothing depends 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -211,6 +212,31 @@ def test_ids_that_a_crash_has_lost_are_drawn_again_and_nothing_is_skipped(
         assert after.incarnation != before.incarnation
         with pytest.raises(Stale):
             source.read(0, **asked)
+
+
+def test_a_server_that_goes_while_the_relay_waits_for_a_row_is_found_again(
+    postgres: Postgres,
+) -> None:
+    """The driver is asked for notifications itself, so the failure is the driver's own."""
+    with Story(postgres.url) as story:
+        source = story.source
+        source.poll()
+        source.wait(0)  # it listens now
+        failures: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                source.wait(60)
+            except BaseException as failure:  # noqa: BLE001 - which one is the question
+                failures.append(failure)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        postgres.stop()
+        postgres.start()
+        waiting.join()
+        assert [isinstance(each, SQLAlchemyError | OSError) for each in failures] == [True]
+        assert story.settled() == []
 
 
 # ---- MariaDB

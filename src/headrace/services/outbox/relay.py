@@ -241,3 +241,7 @@ class Relay:
                     log.warning("the database does not answer: %s", said)
                 problem = said
                 self._stopping.wait(0.2)
+            except Exception:  # without this thread nothing would be sent any more, in silence
+                log.exception("a bug in the look for settled rows; it begins anew")
+                self._source.close()
+                self._stopping.wait(1.0)

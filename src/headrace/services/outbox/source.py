@@ -9,7 +9,8 @@ older than the answer it relies on; `incarnation` counts the pairs.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from sqlalchemy import Engine, text
 from sqlalchemy.engine import Connection
@@ -36,6 +37,7 @@ class Source:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._database = databases.of(engine.dialect.name)
+        self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self.incarnation = 0
         self._looking: Connection | None = None
         self._reading: Connection | None = None
@@ -56,30 +58,33 @@ class Source:
 
     def poll(self) -> Settled:
         """Raises what SQLAlchemy raises; the next call connects anew."""
-        try:
+        with self._closing_if_it_fails():
             looking = self._connected()
             assert self._horizon is not None
             return Settled(self._horizon.advance(looking), self.incarnation)
-        except (SQLAlchemyError, OSError):
-            self.close()
-            raise
 
     def held_up_by(self) -> str | None:
-        try:
+        with self._closing_if_it_fails():
             looking = self._connected()
             assert self._horizon is not None
             return self._horizon.held_up_by(looking)
-        except (SQLAlchemyError, OSError):
-            self.close()
-            raise
 
     def wait(self, timeout_s: float) -> None:
         """Until a row is committed, or so long."""
-        try:
+        with self._closing_if_it_fails():
             self._database.wait_for_rows(self._connected(), timeout_s)
+
+    @contextmanager
+    def _closing_if_it_fails(self) -> Iterator[None]:
+        """Also if the driver itself says so: it is asked past SQLAlchemy for notifications."""
+        try:
+            yield
         except (SQLAlchemyError, OSError):
             self.close()
             raise
+        except self._driver_error as failure:
+            self.close()
+            raise OSError(str(failure)) from failure
 
     def read(
         self, shard: int, *, after: int, up_to: int, most: int, incarnation: int
@@ -99,6 +104,9 @@ class Source:
             except (SQLAlchemyError, OSError):
                 self._drop_reading()
                 raise
+            except self._driver_error as failure:
+                self._drop_reading()
+                raise OSError(str(failure)) from failure
 
     def _bounded(self, reading: Connection, values: dict[str, int]) -> int:
         """The id up to which the rows together are not too large; one row always fits.
