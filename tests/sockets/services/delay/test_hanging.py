@@ -15,7 +15,8 @@ from headrace.contract import headers as names
 from headrace.contract.delay_topics import GROUP, companion_of
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import txn_offset_commit
+from headrace.protocol.messages import find_coordinator, txn_offset_commit
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.services.delay import fencing, hanging
 from headrace.services.delay.progress import Progress, to_metadata
 from headrace.testing import Broker
@@ -80,7 +81,8 @@ def leave_offsets(broker, progress, transactional_id=GONE):
     with Wire(ids.connection, (host, int(port))) as wire:
 
         def is_taken() -> bool:
-            """The partitions of the group's coordinator may still be in the making."""
+            """Whoever asks first has the coordinator's partitions made, which takes a while."""
+            wire.ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=[GROUP]))
             answer = wire._ask(txn_offset_commit, LAST_WITHOUT_ADDING, request)
             code = answer.topics[0].partitions[0].error_code
             assert code in (ErrorCode.NONE, *NOT_READY), code
