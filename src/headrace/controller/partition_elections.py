@@ -15,6 +15,7 @@ from headrace.controller.decision import Decision
 from headrace.controller.partition_changes import (
     RECOVERING,
     Election,
+    Wanted,
     as_it_is,
     change,
     election_allowed,
@@ -74,17 +75,7 @@ def broker_leaves(
             continue
         wanted = as_it_is(partition)
         wanted.isr.remove(broker_id)
-        left = partition_change(
-            image,
-            topic,
-            index,
-            wanted,
-            min_in_sync_replicas=min_in_sync_replicas,
-            election=election_allowed(image, topic.name),
-            without=(broker_id,),
-        )
-        if left is not None:
-            yield left
+        yield from changed(image, topic, index, wanted, min_in_sync_replicas, without=(broker_id,))
 
 
 def broker_is_distrusted(
@@ -98,17 +89,9 @@ def broker_is_distrusted(
             continue
         wanted.isr = [replica for replica in wanted.isr if replica != broker_id]
         wanted.eligible = [replica for replica in wanted.eligible if replica != broker_id]
-        left = partition_change(
-            image,
-            topic,
-            index,
-            wanted,
-            min_in_sync_replicas=min_in_sync_replicas,
-            election=election_allowed(image, topic.name),
-            distrusted=(broker_id,),
+        yield from changed(
+            image, topic, index, wanted, min_in_sync_replicas, distrusted=(broker_id,)
         )
-        if left is not None:
-            yield left
 
 
 def broker_may_lead(
@@ -118,16 +101,29 @@ def broker_may_lead(
     for topic, index, partition in partitions_of(image, broker_id):
         if partition.leader != NO_LEADER:
             continue
-        elected = partition_change(
-            image,
-            topic,
-            index,
-            as_it_is(partition),
-            min_in_sync_replicas=min_in_sync_replicas,
-            election=election_allowed(image, topic.name),
-        )
-        if elected is not None:
-            yield elected
+        yield from changed(image, topic, index, as_it_is(partition), min_in_sync_replicas)
+
+
+def changed(
+    image: MetadataImage,
+    topic: TopicImage,
+    index: int,
+    wanted: Wanted,
+    min_in_sync_replicas: int,
+    **how: Any,
+) -> Iterator[PartitionChangeRecord]:
+    """The record of it, with an election as the topic allows; none if it changes nothing."""
+    found = partition_change(
+        image,
+        topic,
+        index,
+        wanted,
+        min_in_sync_replicas=min_in_sync_replicas,
+        election=election_allowed(image, topic.name),
+        **how,
+    )
+    if found is not None:
+        yield found
 
 
 def partitions_of(

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from headrace.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, Response
-from headrace.consensus.quorum.wire.names import (
-    PARTITION,
-    Names,
-    error_of,
-    failed,
-    node_endpoints,
-    only_partition,
-)
+from headrace.consensus.quorum.wire.epoch_responses import decode_response as decode_response
+from headrace.consensus.quorum.wire.epoch_responses import fields_of
+from headrace.consensus.quorum.wire.names import PARTITION, Names, only_partition
 from headrace.consensus.voters import VoterEndpoint
 from headrace.metadata.topic_names import METADATA_TOPIC
 from headrace.protocol.messages import begin_quorum_epoch as begin
@@ -48,25 +43,4 @@ def decode_request(message: begin.BeginQuorumEpochRequest, names: Names) -> Begi
 
 
 def encode_response(response: Response) -> begin.BeginQuorumEpochResponse:
-    partition = begin.ResponsePartitionData(
-        partition_index=PARTITION,
-        error_code=response.error,
-        leader_id=response.leader_id,
-        leader_epoch=response.epoch,
-    )
-    return begin.BeginQuorumEpochResponse(
-        topics=[begin.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        node_endpoints=node_endpoints(begin.NodeEndpoint, response),
-    )
-
-
-def decode_response(message: begin.BeginQuorumEpochResponse, names: Names) -> Response:
-    if message.error_code:
-        return failed(Response, message.error_code)
-    partition = only_partition(message.topics, "topic_name", "partition_index")
-    return Response(
-        error_of(partition.error_code),
-        partition.leader_epoch,
-        partition.leader_id,
-        names.endpoint_of_leader(partition.leader_id, message.node_endpoints),
-    )
+    return begin.BeginQuorumEpochResponse(**fields_of(begin, response))
