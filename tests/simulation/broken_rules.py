@@ -14,6 +14,7 @@ import pytest
 from headrace.consensus.quorum import (
     elections,
     leadership,
+    messages,
     quorum_log,
     roles,
     vote_rules,
@@ -24,6 +25,7 @@ from headrace.consensus.quorum.fetcher import Fetcher
 from headrace.consensus.quorum.leadership import Leadership
 from headrace.consensus.quorum.messages import NOBODY
 from headrace.consensus.quorum.roles import Leader, Unattached
+from headrace.consensus.quorum.voter_changes import VoterChanges
 from headrace.simulator.memory_log import MemoryLog, MemoryState
 from headrace.simulator.quorum_cluster import QuorumCluster
 
@@ -33,6 +35,12 @@ Patch = pytest.MonkeyPatch
 def forget_the_vote(patch: Patch) -> None:
     write = MemoryState.write
     patch.setattr(MemoryState, "write", lambda s, e: write(s, e._replace(voted=None)))
+
+
+def forget_the_leader(patch: Patch) -> None:
+    """A node that restarts may vote again in the epoch whose leader it was or had followed."""
+    write = MemoryState.write
+    patch.setattr(MemoryState, "write", lambda s, e: write(s, e._replace(leader_id=NOBODY)))
 
 
 def forget_the_epoch(patch: Patch) -> None:
@@ -132,28 +140,39 @@ def acknowledge_before_the_commit(patch: Patch) -> None:
     patch.setattr(QuorumCluster, "append", append_and_acknowledge)
 
 
+def change_voters_before_the_last_change_is_committed(patch: Patch) -> None:
+    patch.setattr(VoterChanges, "is_settled", lambda self, role: True)
+
+
 def keep_voters_that_were_truncated(patch: Patch) -> None:
     patch.setattr(voter_history.VoterHistory, "truncate", lambda self, to_offset: None)
     patch.setattr(voter_history.VoterHistory, "_add", lambda self, e: self._entries.append(e))
 
 
+def take_a_new_disk_for_the_old_one(patch: Patch) -> None:
+    patch.setattr(messages.ReplicaKey, "covers", lambda self, other: self.id == other.id)
+
+
 # Which of the fixed seeds sees it. After a change of the simulator another one may; the test then
 # looks through all of them and says which.
 CAUGHT_BY: dict[Callable[[Patch], None], int] = {
-    forget_the_vote: 9,
-    forget_the_epoch: 0,
-    vote_twice: 9,
-    vote_for_a_shorter_log: 0,
-    compare_logs_by_length: 112,
-    elect_by_half: 1,
-    fetch_before_the_flush: 40,
-    count_what_the_leader_has_not_flushed: 5,
-    flush_proves_what_was_truncated: 79,
-    commit_what_the_leader_alone_has: 0,
-    count_observers_as_voters: 26,
-    commit_records_of_older_epochs: 9,
-    skip_truncation: 0,
-    believe_the_leaders_high_watermark: 2,
-    acknowledge_before_the_commit: 0,
-    keep_voters_that_were_truncated: 6,
+    forget_the_vote: 18,
+    forget_the_leader: 443,
+    forget_the_epoch: 1,
+    vote_twice: 4,
+    vote_for_a_shorter_log: 1,
+    compare_logs_by_length: 80,
+    elect_by_half: 0,
+    fetch_before_the_flush: 150,
+    count_what_the_leader_has_not_flushed: 90,
+    flush_proves_what_was_truncated: 240,
+    commit_what_the_leader_alone_has: 1,
+    count_observers_as_voters: 35,
+    commit_records_of_older_epochs: 143,
+    skip_truncation: 1,
+    believe_the_leaders_high_watermark: 1,
+    acknowledge_before_the_commit: 1,
+    change_voters_before_the_last_change_is_committed: 240,
+    keep_voters_that_were_truncated: 116,
+    take_a_new_disk_for_the_old_one: 50,
 }

@@ -55,13 +55,15 @@ class Character:
     moves: float = 0.0  # the probability that a node starts at another address
     deaths: dict[Moment, float] | None = None
     election_ms: int = 1_000
+    only_repairs: bool = False  # voters are removed when their disks are lost, and added again
+    changes_at_once: int = 1  # of the voters, at one leader, whatever it answers
     retries_per_election: int = 50  # as with Kafka's defaults; fewer make fewer events
     pace_ms: tuple[int, ...] = (5, 50, 300, 1_500)  # between blows
     blows: tuple[Blow, ...] = tuple(Blow)
 
 
 def character(chance: random.Random) -> Character:
-    drawn = chance.choice((_harsh, _contested, _administered))(chance)
+    drawn = chance.choice((_harsh, _contested, _administered, _worn))(chance)
     drawn.retries_per_election = 4
     return drawn
 
@@ -142,6 +144,7 @@ def _administered(chance: random.Random) -> Character:
         moves=chance.choice((0.0, 0.5)),
         election_ms=chance.choice((100, 1_000)),
         pace_ms=(100, 500, 3_000),
+        changes_at_once=chance.choice((1, 3)),
         blows=(
             *[Blow.APPEND] * 4,
             *[Blow.HEAL] * 3,
@@ -152,5 +155,23 @@ def _administered(chance: random.Random) -> Character:
             Blow.CRASH,
             Blow.POWER_CUT,
             Blow.RESIGN,
+        ),
+    )
+
+
+def _worn(chance: random.Random) -> Character:
+    """Disks are lost while one voter does not hear the leader and lags behind."""
+    return Character(
+        delays_ms=chance.choice(((1, 2), (1, 10))),
+        down_ms=chance.choice((20, 200)),
+        only_repairs=True,
+        election_ms=100,
+        pace_ms=(1_000, 3_000),
+        blows=(
+            *[Blow.APPEND] * 4,
+            *[Blow.CUT_PAIR] * 4,
+            *[Blow.LOSE_DISK] * 4,
+            *[Blow.HEAL] * 2,
+            *[Blow.CHANGE_VOTERS] * 5,
         ),
     )

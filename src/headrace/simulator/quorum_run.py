@@ -82,7 +82,7 @@ class QuorumRun:
             case Blow.SNAPSHOT:
                 cluster.take_snapshot(member)
             case Blow.CHANGE_VOTERS:
-                self._change_voters(member)
+                self._administer(member)
             case Blow.LOSE_DISK:
                 self._lose_disk(member)
             case Blow.RESIGN:
@@ -106,26 +106,36 @@ class QuorumRun:
         self.cluster.network.isolate(member.id, self.cluster.members, sends=sends, hears=hears)
 
     def _lose_disk(self, member: Member) -> None:
-        """A lost disk needs a majority of the others."""
+        """One disk is lost, in some runs by a power cut of all nodes."""
         cluster = self.cluster
         if not cluster.is_settled():
             return
         cluster.counters.lost_disks += 1
         self._lost.add(member.key)
-        cluster.crash(member)
+        if self.world.happens(0.5):
+            cluster.power_cut()
+        else:
+            cluster.crash(member)
         member.lose_disk(cluster.new_log())
 
     # Administration
 
-    def _change_voters(self, member: Member) -> None:
-        """At a node that believes to lead: remove a voter whose disk is lost, else add or remove
-        the member."""
-        cluster = self.cluster
-        leaders = cluster.leaders()
+    def _administer(self, member: Member) -> None:
+        """Change voters at a node that believes to lead, without waiting for its answers."""
+        leaders = self.cluster.leaders()
         if not leaders:
             return
         leader = self.world.chance.choice(leaders)
-        assert leader.quorum is not None
+        self._change_voters(leader, member)
+        for _ in range(self.cluster.character.changes_at_once - 1):
+            others = list(self.cluster.members.values())
+            self._change_voters(leader, self.world.chance.choice(others))
+
+    def _change_voters(self, leader: Member, member: Member) -> None:
+        """Remove a voter whose disk is lost, else add or remove the member."""
+        cluster = self.cluster
+        if leader.quorum is None:
+            return
         voters = leader.quorum.voters.latest
         gone = [key_of(voter) for voter in voters if key_of(voter) in self._lost]
         request: Request
@@ -134,6 +144,8 @@ class QuorumRun:
         elif any(voter != cluster.members[voter.id].as_voter for voter in voters):
             return  # first that one must be known at its new address
         elif any(voter.id == member.id for voter in voters):
+            if cluster.character.only_repairs:
+                return
             request = RemoveVoterRequest(member.key)
         elif len(voters) < MOST_VOTERS:
             request = AddVoterRequest(member.key, member.endpoints, timeout_ms=5_000)
