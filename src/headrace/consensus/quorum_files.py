@@ -13,6 +13,7 @@ Not done here: taking snapshots and deleting old ones (`metadata_log.py` does it
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Any
 
 from headrace.consensus.batches import batches_in, whole_batches
 from headrace.consensus.quorum.messages import NOBODY, OffsetAndEpoch, ReplicaKey
@@ -93,7 +94,7 @@ class QuorumFiles:
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> None:
         if to_offset < self._log.recovery_point:
-            self._recovery_point.begin(to_offset)
+            self._lower_recovery_point(to_offset)
         self._remove(self._log.truncate(to_offset, wall_ms=wall_ms))
 
     def read(self, offset: int, max_bytes: int) -> bytes:
@@ -144,7 +145,11 @@ class QuorumFiles:
 
     # What the host asks
 
-    def flushed(self, flush: object) -> bool:
+    def flush_target(self) -> Any:
+        """A flush to run on another thread, or None; then to be given to `flushed`."""
+        return self._log.flush_target(everything=True)
+
+    def flushed(self, flush: Any) -> bool:
         """A flush of the log has run; False: the log was truncated meanwhile, flush again."""
         counts = self._log.flushed(flush)
         self._recovery_point.advance(self._log.recovery_point)
@@ -176,8 +181,12 @@ class QuorumFiles:
             self._begin_at(latest, read_last_contained_ms(self._disk, self._path(latest)))
 
     def _begin_at(self, snapshot_id: SnapshotId, wall_ms: int) -> None:
-        self._recovery_point.begin(min(self._log.recovery_point, snapshot_id.end_offset))
+        self._lower_recovery_point(min(self._log.recovery_point, snapshot_id.end_offset))
         self._remove(self._log.truncate_fully(snapshot_id.end_offset, wall_ms=wall_ms))
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Durably, before anything above it is cut."""
+        self._recovery_point.begin(offset)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
@@ -219,4 +228,3 @@ class QuorumStateFile:
         voted = election.voted or ReplicaKey(NOBODY)
         state.voted_id, state.voted_directory_id = voted
         write_quorum_state(self._disk, self._folder, state)
-        self._disk.flush_folder(self._folder)

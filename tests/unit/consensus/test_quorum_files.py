@@ -149,6 +149,18 @@ def test_a_flush_that_began_before_a_truncation_proves_nothing() -> None:
     assert not here.files.flushed(slow) and here.files.flushed_offset <= 2
 
 
+def test_a_log_that_begins_with_zeros_and_was_not_flushed_begins_anew() -> None:
+    """It was truncated to nothing and written again, and only a later page reached the disk."""
+    here = new()
+    here.append(1, 2)
+    path = f"{FOLDER}/{0:020d}.log"
+    torn = bytes(100) + here.disk.read_file(path)
+    here.disk.write_file(path, [torn])
+    there = OnDisk(here.disk)
+    assert there.files.end_offset == 0
+    assert torn in [here.disk.read_file(f"{FOLDER}/{n}") for n in here.disk.list(FOLDER)], "kept"
+
+
 def test_a_read_gives_whole_batches() -> None:
     here = new()
     here.append(1, 5)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.consensus.quorum.effects import Deposed, Effect, Reply, Send
+from headrace.consensus.quorum.effects import Deposed, Effect, Flush, Reply, Send
 from headrace.consensus.quorum.elections import Elections
 from headrace.consensus.quorum.fetcher import Fetcher
 from headrace.consensus.quorum.leadership import Leadership
@@ -126,6 +126,8 @@ class Quorum:
         self.epoch = election.epoch
         if (snapshot := self.log.latest_snapshot()) is not None:
             self.high_watermark = snapshot.end_offset  # only committed records are in snapshots
+        if self.log.flushed_offset < self.log.end_offset:
+            self.effects.append(Flush())  # what a crash has left counts only then (rule 2)
         self.role = self._role_after_restart(election, now)
         if self.is_voter and len(self.voters.latest) == 1:
             self._elections.stand_alone(now)

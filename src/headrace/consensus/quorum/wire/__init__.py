@@ -32,11 +32,13 @@ from headrace.consensus.quorum.wire import (
 )
 from headrace.consensus.quorum.wire.names import Names
 from headrace.protocol.messages import (
+    add_raft_voter,
     api_versions,
     begin_quorum_epoch,
     end_quorum_epoch,
     fetch,
     fetch_snapshot,
+    remove_raft_voter,
     update_raft_voter,
     vote,
 )
@@ -50,6 +52,14 @@ class Outgoing:
     encode: Callable[[Any, Names], Any]
     decode_response: Callable[[Any, Names], Response]
     lowest_version: int
+
+
+@dataclass(slots=True, frozen=True)
+class Incoming:
+    """How a request of another node is read and its response written."""
+
+    decode: Callable[[Any, Names], Request]
+    encode_response: Callable[[Any], Any]
 
 
 OUTGOING: dict[type[Request], Outgoing] = {
@@ -70,4 +80,16 @@ OUTGOING: dict[type[Request], Outgoing] = {
     KRaftVersionsRequest: Outgoing(
         api_versions, voter_changes.encode_versions, voter_changes.decode_versions, 3
     ),
+}
+
+# By the module of protocol/messages. ApiVersions is answered by every listener by itself.
+INCOMING: dict[ModuleType, Incoming] = {
+    vote: Incoming(votes.decode_request, votes.encode_response),
+    begin_quorum_epoch: Incoming(epoch_begin.decode_request, epoch_begin.encode_response),
+    end_quorum_epoch: Incoming(epoch_end.decode_request, epoch_end.encode_response),
+    fetch: Incoming(fetches.decode_request, fetches.encode_response),
+    fetch_snapshot: Incoming(snapshot_fetches.decode_request, snapshot_fetches.encode_response),
+    add_raft_voter: Incoming(voter_changes.decode_add, voter_changes.encode_add_response),
+    remove_raft_voter: Incoming(voter_changes.decode_remove, voter_changes.encode_remove_response),
+    update_raft_voter: Incoming(voter_changes.decode_update, voter_changes.encode_update_response),
 }

@@ -1,0 +1,176 @@
+"""Runs a member of the quorum in its node: performs the machine's effects, brings results back.
+
+Requests go out by `environment.Peers`, fetches on a lane of their own since the leader keeps them
+waiting. Flushes run on another thread: the host stands on the node's list of those that want one
+(`flush_target`, `flushed`), as a log does. A `MetadataListener`, the controller and its image, is
+told what becomes of records. Nothing here waits.
+"""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Protocol
+
+from headrace.consensus.quorum.effects import (
+    Committed,
+    Deposed,
+    Effect,
+    Elected,
+    Flush,
+    Reply,
+    Send,
+    SnapshotInstalled,
+    Truncated,
+)
+from headrace.consensus.quorum.machine import Quorum
+from headrace.consensus.quorum.messages import FetchRequest, FetchSnapshotRequest, Response
+from headrace.consensus.quorum.wire import INCOMING, OUTGOING
+from headrace.consensus.quorum.wire.names import Names
+from headrace.consensus.quorum_files import QuorumFiles
+from headrace.environment import Address, Now, Peers
+from headrace.protocol.errors import KafkaError, MalformedMessage
+
+FETCH_LANE = "quorum-fetch"
+LANE = "quorum"
+
+
+class MetadataListener(Protocol):
+    """What hears of the metadata log: in the order in which it happened."""
+
+    def elected(self, epoch: int) -> None: ...
+
+    def deposed(self, epoch: int) -> None: ...
+
+    def truncated(self, to_offset: int) -> None: ...
+
+    def committed(self, high_watermark: int) -> None: ...
+
+    def snapshot_installed(self, end_offset: int) -> None: ...
+
+
+class QuorumHost:
+    def __init__(
+        self,
+        quorum: Quorum,
+        files: QuorumFiles,
+        *,
+        peers: Peers,
+        names: Names,
+        listener: MetadataListener,
+        wants_flush: list[Any],
+        now: Callable[[], Now],
+    ) -> None:
+        self.quorum = quorum
+        self._files = files
+        self._peers = peers
+        self._names = names
+        self._listener = listener
+        self._wants_flush = wants_flush
+        self._now = now
+        self._is_performing = False
+
+    # What the node calls
+
+    def start(self) -> None:
+        self.quorum.start(self._now())
+        self._perform()
+
+    def tick(self) -> int:
+        """Do what is due; answers when to call again at the latest, in monotonic ms."""
+        now = self._now()
+        self.quorum.tick(now)
+        self._perform()
+        return self.quorum.next_ms(now.monotonic_ms)
+
+    def append(self, batches: bytes) -> None:
+        self.quorum.append(batches, self._now())
+        self._perform()
+
+    def resign(self) -> None:
+        self.quorum.resign(self._now())
+        self._perform()
+
+    def receive(self, api: ModuleType, message: Any, answered: Callable[[Any], None]) -> None:
+        """A request of another node or of an administrator; KafkaError: it is not for this quorum.
+
+        `answered` gets the response message, now or later.
+        """
+        incoming = INCOMING[api]
+        request = incoming.decode(message, self._names)
+
+        def respond(response: Response) -> None:
+            answered(incoming.encode_response(response))
+
+        self.quorum.receive(request, respond, self._now())
+        self._perform()
+
+    # As one that wants its files flushed
+
+    def flush_target(self) -> Any:
+        return self._files.flush_target()
+
+    def flushed(self, flush: Any) -> bool:
+        """False: the log was truncated meanwhile, so it is to be flushed again."""
+        counts = self._files.flushed(flush)
+        if counts:
+            self.quorum.flushed(self._now())
+            self._perform()
+        return counts
+
+    # Effects
+
+    def _perform(self) -> None:
+        if self._is_performing:
+            return  # a listener has called back: what it caused comes after what is under way
+        self._is_performing = True
+        try:
+            while self.quorum.effects:
+                effects, self.quorum.effects = self.quorum.effects, []
+                for effect in effects:
+                    self._perform_one(effect)
+        finally:
+            self._is_performing = False
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._send(effect)
+            case Reply():
+                effect.token(effect.response)
+            case Flush():
+                if self not in self._wants_flush:
+                    self._wants_flush.append(self)
+            case Elected():
+                self._listener.elected(effect.epoch)
+            case Deposed():
+                self._listener.deposed(effect.epoch)
+            case Truncated():
+                self._listener.truncated(effect.to_offset)
+            case Committed():
+                self._listener.committed(effect.high_watermark)
+            case SnapshotInstalled():
+                self._listener.snapshot_installed(effect.end_offset)
+
+    def _send(self, send: Send) -> None:
+        way = OUTGOING[type(send.request)]
+        listeners = [p for p in send.endpoints if p.listener == self._names.listener]
+        point = (listeners or list(send.endpoints))[0]
+        is_fetch = isinstance(send.request, FetchRequest | FetchSnapshotRequest)
+
+        def answered(message: Any) -> None:
+            response = None
+            if message is not None:
+                try:
+                    response = way.decode_response(message, self._names)
+                except (KafkaError, MalformedMessage):
+                    self.quorum.damaged_responses += 1
+            self.quorum.answered(send.to, send.correlation_id, response, self._now())
+            self._perform()
+
+        self._peers.ask(
+            Address(point.host, point.port, point.listener),
+            FETCH_LANE if is_fetch else LANE,
+            way.api,
+            way.encode(send.request, self._names),
+            answered,
+            timeout_ms=self.quorum.timeouts.request_ms,
+        )

@@ -1,0 +1,143 @@
+"""The host of a member: requests by Peers, answers back, and the listener's turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.consensus.batches import metadata_batch
+from headrace.consensus.quorum.machine import Quorum, Timeouts
+from headrace.consensus.quorum.messages import ReplicaKey, VoteResponse
+from headrace.consensus.quorum.roles import Candidate, Leader, Prospective
+from headrace.consensus.quorum.voter_history import VoterHistory
+from headrace.consensus.quorum.wire import votes
+from headrace.consensus.quorum.wire.names import Names
+from headrace.consensus.quorum_host import LANE, QuorumHost
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.environment import Address, Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import fetch, vote
+from headrace.protocol.messages.no_op_record import NoOpRecord
+from headrace.simulator.memory_log import FlushTicket, MemoryLog, MemoryState
+
+NAMES = Names("a-cluster", "CONTROLLER")
+
+
+def voter(node: int) -> Voter:
+    return Voter(node, bytes([node]) * 16, (VoterEndpoint("CONTROLLER", f"node{node}", 9093),))
+
+
+class FlushedLog(MemoryLog):
+    """A log in memory with the two calls that a host needs of files."""
+
+    def flush_target(self) -> FlushTicket:
+        return self.begin_flush()
+
+    def flushed(self, flush: FlushTicket) -> bool:
+        self.end_flush(flush)
+        return True
+
+
+class Host:
+    """A host, what it asked of its peers, and what its listener heard."""
+
+    def __init__(self, *voters: int) -> None:
+        self.now = Now(0, 1_700_000_000_000)
+        self.asked: list[tuple[Address, str, Any, Any, Callable[[Any], None]]] = []
+        self.heard: list[tuple[str, int]] = []
+        self.wants_flush: list[Any] = []
+        self.writes_when_elected = False
+        log = FlushedLog()
+        me = voter(1)
+        self.quorum = Quorum(
+            ReplicaKey(1, me.directory_id),
+            me.endpoints,
+            log=log,
+            state_file=MemoryState(),
+            voters=VoterHistory(tuple(map(voter, voters)), kraft_version=1),
+            timeouts=Timeouts(),
+            chance=lambda below: 0,
+        )
+        self.host = QuorumHost(
+            self.quorum,
+            log,  # type: ignore[arg-type]
+            peers=self,
+            names=NAMES,
+            listener=self,
+            wants_flush=self.wants_flush,
+            now=lambda: self.now,
+        )
+
+    def ask(self, to: Address, lane: str, api: Any, request: Any, answered: Any, **_: Any) -> None:
+        self.asked.append((to, lane, api, request, answered))
+
+    def elected(self, epoch: int) -> None:
+        self.heard.append(("elected", epoch))
+        if self.writes_when_elected:
+            batch = metadata_batch(
+                [NoOpRecord()],
+                base_offset=self.quorum.log.end_offset,
+                epoch=epoch,
+                wall_ms=0,
+                metadata_version=30,
+            )
+            self.host.append(batch)
+
+    def deposed(self, epoch: int) -> None:
+        self.heard.append(("deposed", epoch))
+
+    def truncated(self, to_offset: int) -> None:
+        self.heard.append(("truncated", to_offset))
+
+    def committed(self, high_watermark: int) -> None:
+        self.heard.append(("committed", high_watermark))
+
+    def snapshot_installed(self, end_offset: int) -> None:
+        self.heard.append(("snapshot", end_offset))
+
+
+def test_the_only_voter_leads_and_commits_with_its_flush() -> None:
+    here = Host(1)
+    here.writes_when_elected = True
+    here.host.start()
+    assert here.heard == [("elected", 1)] and isinstance(here.quorum.role, Leader)
+    assert here.wants_flush == [here.host], "once, although it was asked for twice"
+    assert here.host.flushed(here.host.flush_target())
+    assert here.heard[1:] == [("committed", 4)], "the listener's own record too"
+
+
+def test_requests_leave_by_peers_and_answers_come_back() -> None:
+    here = Host(1, 2, 3)
+    here.host.start()
+    assert {lane for _, lane, _, _, _ in here.asked} == {"quorum-fetch"}, "it looks for a leader"
+    here.asked.clear()
+    here.now.monotonic_ms = 1_000
+    assert here.host.tick() > 1_000
+    assert isinstance(here.quorum.role, Prospective)
+    (to, lane, api, request, answered), _ = here.asked
+    assert (to, lane, api) == (Address("node2", 9093, "CONTROLLER"), LANE, vote)
+    assert request.cluster_id == "a-cluster" and request.topics[0].partitions[0].pre_vote
+    answered(votes.encode_response(VoteResponse(ErrorCode.NONE, 0, granted=True)))
+    assert isinstance(here.quorum.role, Candidate)
+
+
+def test_an_answer_that_makes_no_sense_counts_as_none() -> None:
+    here = Host(1, 2, 3)
+    here.host.start()
+    here.asked.clear()
+    here.now.monotonic_ms = 1_000
+    here.host.tick()
+    _, _, _, _, answered = here.asked[0]
+    answered(vote.VoteResponse())
+    assert here.quorum.damaged_responses == 1
+    assert isinstance(here.quorum.role, Prospective)
+
+
+def test_a_request_for_another_cluster_is_refused() -> None:
+    here = Host(1)
+    here.host.start()
+    with pytest.raises(KafkaError) as refused:
+        here.host.receive(fetch, fetch.FetchRequest(cluster_id="another"), lambda answer: None)
+    assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
