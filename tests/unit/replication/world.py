@@ -42,17 +42,17 @@ class Character(NamedTuple):
     """What a run is mostly about; weights of the faults in the order of `World.fault`."""
 
     name: str
-    # power cut, kill, stop, pause, cut off, some links, deaf to the controller, mended, weather
+    # power cut, kill, stop, pause, cut off, some links, deaf to the controller, mended, weather,
+    # all three in turn
     weights: tuple[int, ...]
     pace_ms: tuple[int, int] = (150, 1_200)
     storm: bool = False  # messages are lost, late and repeated from the first fault on
-    follows_up: bool = False  # who is left when one was killed is disturbed in turn
 
 
 CHARACTERS = (
-    Character("mixed", (2, 1, 1, 1, 1, 1, 1, 1, 1)),
-    Character("storm", (1, 1, 1, 3, 1, 1, 4, 3, 0), storm=True),
-    Character("one after the other", (4, 1, 1, 2, 3, 1, 1, 2, 0), (200, 700), follows_up=True),
+    Character("mixed", (2, 1, 1, 1, 1, 1, 1, 1, 1, 0)),
+    Character("storm", (1, 1, 1, 3, 1, 1, 4, 3, 0, 0), storm=True),
+    Character("one after the other", (2, 1, 1, 1, 1, 1, 1, 2, 0, 3), (700, 2_000)),
 )
 
 
@@ -249,7 +249,7 @@ class World:
         broker_id = self.random.choice(BROKERS)
         others = [CONTROLLER, *(b for b in BROKERS if b != broker_id)]
         node = self.brokers[broker_id]
-        match self.random.choices(range(9), self.character.weights)[0]:
+        match self.random.choices(range(10), self.character.weights)[0]:
             case 0:
                 self._crash(broker_id, loses=True)
             case 1:
@@ -275,10 +275,23 @@ class World:
                 self.weather.loss = self.random.choice((0.0, 0.0, 0.05, 0.2))
                 self.weather.repeats = self.random.choice((0.0, 0.1, 0.3))
                 self.weather.long_delays = self.random.choice((0.0, 0.05, 0.2))
+            case 9:
+                self._in_turn()
 
-    def _pause(self, broker_id: int) -> None:
+    def _in_turn(self) -> None:
+        """One is cut off, then another loses its power, then the last one stands still."""
+        first, second, third = self.random.sample(BROKERS, 3)
+        others = [CONTROLLER, second, third]
+        self.weather.cut(first, others, inwards=True, outwards=True)
+        crash_ms = self.random.randint(600, 1_200)
+        self.weather.at(crash_ms, lambda: self._crash(second, loses=True))
+        pause_ms = crash_ms + self.random.randint(0, 600)
+        self.weather.at(pause_ms, lambda: self._pause(third, 1_500))
+        self.weather.at(pause_ms + 2_500, self.weather.cuts.clear)
+
+    def _pause(self, broker_id: int, at_least_ms: int = 300) -> None:
         node = self.brokers[broker_id]
-        node.paused_until_ms = self.weather.now_ms + self.random.randint(300, 2_200)
+        node.paused_until_ms = self.weather.now_ms + self.random.randint(at_least_ms, 2_200)
         self.weather.counts["pauses"] += 1
 
     def _stop_took_too_long(self, node: BrokerNode) -> None:
@@ -299,11 +312,6 @@ class World:
         if loses and self.random.random() < 0.2:
             self._lose_disk(broker_id)
         self._restart(broker_id, self.random.randint(50, 1_500))
-        if self.character.follows_up:
-            others = [b for b in BROKERS if b != broker_id]
-            self.weather.at(
-                self.random.randint(0, 800), lambda: self._pause(self.random.choice(others))
-            )
 
     def _lose_disk(self, broker_id: int) -> None:
         store = self.stores[broker_id]
