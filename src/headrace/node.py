@@ -179,7 +179,7 @@ class Node:
         yield values["log.flush.offset.checkpoint.interval.ms"], self._checkpoint
         yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
         yield 1_000, self._every_second
-        yield COORDINATORS_LOOK_MS, self.broker.coordinators_tick
+        yield COORDINATORS_LOOK_MS, self.broker.tick
         yield AUDIT_MS, self.audit.write
 
     def work(self, is_over: Callable[[], bool]) -> bool:
@@ -328,7 +328,7 @@ class Node:
             endpoints=settings.endpoints,
             controllers=settings.controllers,
             image=MetadataImage(cluster_id=self._identity.cluster_id),
-            controller=ControllerAtHand(self.controller, settings.node_id),
+            controller=ControllerAtHand(self.controller, settings.node_id, self.purgatory),
             flushes=self.durability.flushes,
             authorizer=self.authorizer,
         )

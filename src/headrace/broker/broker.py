@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import GROUP_KEY, GroupCoordinator
+from headrace.broker.in_sync_upkeep import InSyncUpkeep
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
@@ -23,9 +24,14 @@ from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from headrace.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.protocol.steps import Steps
 from headrace.replication.replica import PartitionLeader
+from headrace.replication.this_broker import ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane
@@ -73,6 +79,15 @@ class ControllerPort(Protocol):
         """`answer(first, count)` with a block of ids that nobody else has."""
         ...
 
+    def alter_partition(
+        self,
+        request: AlterPartitionRequest,
+        answered: Callable[[AlterPartitionResponse | None], None],
+        now: Now,
+    ) -> None:
+        """`answered` is called once: when it is committed, or with None when it may not be."""
+        ...
+
 
 class Broker:
     __slots__ = (
@@ -108,6 +123,8 @@ class Broker:
         "transactions",
         "coordinators",
         "authorizer",
+        "this",
+        "in_sync_upkeep",
     )
 
     def __init__(
@@ -136,6 +153,7 @@ class Broker:
         self.endpoints = endpoints  # by listener name
         self.controllers = controllers or {}  # those of controllers
         self.image = image
+        self.this = ThisBroker(node_id, settings=replication_settings(values))
         self.topics = Topics()
         self.fetch_sessions = FetchSessions(
             values["max.incremental.fetch.session.cache.slots"], new_session_id
@@ -161,6 +179,7 @@ class Broker:
         self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
+        self.in_sync_upkeep = InSyncUpkeep(self)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         # by FindCoordinator's types
@@ -196,6 +215,12 @@ class Broker:
         log.warning("the disk has refused nothing for %d s", CAREFUL_MS // 1_000)
         return True
 
+    def appended(self, leader: PartitionLeader) -> None:
+        """To a leader that does not commit at once: followers or the disk must have it first."""
+        if self.durable or leader.leading is None:
+            self.flush_soon(leader)
+        leader.advance()  # nobody else may be in sync
+
     def flush_soon(self, leader: PartitionLeader) -> None:
         """Readers and acks=all wait for the disk."""
         if not leader.flush_asked:
@@ -207,7 +232,7 @@ class Broker:
         if leader.waiting or leader.sessions:
             self.partition_changed(leader)
         if not leader.commits_at_once:
-            self.flush_soon(leader)
+            self.appended(leader)
 
     def logs_were_cut_back(self, logs: Sequence[Any], why: str) -> list[Lost]:
         """The disk has refused what was visible already where appends commit at once. All who wait
@@ -228,6 +253,11 @@ class Broker:
             each.loss_is_told()
         return lost
 
+    def tick(self) -> None:
+        """What is due by time at coordinators and in-sync replicas."""
+        self.coordinators_tick()
+        self.in_sync_upkeep.tick(self.now)
+
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.tick(self.now)
@@ -236,6 +266,9 @@ class Broker:
         """The controller has committed changes. What they mean for files is done in slices, in the
         order of the changes: a name may be deleted and made again meanwhile."""
         before, self.image = self.image, image
+        self.this.brokers = image.brokers
+        if self.node_id in image.brokers:
+            self.this.epoch = image.brokers[self.node_id].epoch
         self.at_hand.clear()
         self.described.clear()
         self.encoded_metadata.clear()
@@ -326,29 +359,30 @@ class Broker:
     def _begin_epochs(self, topic: Topic) -> None:
         """As the image says now, which may be newer than the one that the work began with."""
         partitions = self.image.topics_by_id[topic.id].partitions
-        for leader, partition in zip(topic.leaders, partitions, strict=False):
-            leader.begin_epoch(partition.leader_epoch)
-            leader.in_sync = len(partition.isr)
+        for replica, partition in zip(topic.leaders, partitions, strict=False):
+            replica.follow(partition, self.now.monotonic_ms)
 
     def _lead(self, described: TopicImage, index: int) -> PartitionLeader:
-        epoch = described.partitions[index].leader_epoch
-        leader = PartitionLeader(
+        partition = described.partitions[index]
+        # Alone, all of the log is committed; with others it is asked of them.
+        shared = len(partition.replicas) > 1
+        return PartitionLeader(
             described.name,
             described.id,
             index,
             self.partitions.open(described, index, self.image),
-            epoch,
+            partition.leader_epoch,
             commits_at_once=not self.durable,
             on_progress=self.partition_changed,
+            broker=self.this,
+            high_watermark=self.partitions.high_watermark(described, index) if shared else None,
         )
-        leader.begin_epoch(epoch)
-        return leader
 
     def _configure(self, topic: Topic) -> None:
         settings, min_in_sync = self.partitions.settings_of(topic.name, self.image)
         for leader in topic.leaders:
             leader.log.settings = settings
-            leader.min_in_sync = min_in_sync
+            leader.require_in_sync(min_in_sync)
 
     def _retire(self, described: TopicImage) -> None:
         """Nobody finds the topic any more."""

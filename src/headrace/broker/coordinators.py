@@ -77,7 +77,7 @@ class PartitionJournal:
                 f"{len(batch)} bytes, but {leader.topic} has max.message.bytes={most}",
             )
         try:
-            end_offset: int = log.writer.append_as_is(memoryview(batch), wall_ms=wall_ms)
+            end_offset: int = leader.writer.append_as_is(memoryview(batch), wall_ms=wall_ms)
         except KafkaError as refusal:
             code = REFUSED_APPEND.get(refusal.code, refusal.code)
             raise KafkaError(code, refusal.message) from refusal

@@ -42,6 +42,7 @@ class Entry:
         "max_bytes",
         "leader_epoch",
         "last_fetched_epoch",
+        "start_offset",
         "seen_high_watermark",
         "seen_start_offset",
     )
@@ -55,6 +56,7 @@ class Entry:
         self.max_bytes = 0
         self.leader_epoch = -1
         self.last_fetched_epoch = -1
+        self.start_offset = -1  # of a follower's log
         self.seen_high_watermark = -1  # as last told to the client
         self.seen_start_offset = -1
 
@@ -64,6 +66,7 @@ class Entry:
         self.max_bytes = wanted.partition_max_bytes
         self.leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.start_offset = wanted.log_start_offset
 
 
 class FetchSession:

@@ -137,6 +137,10 @@ class Partitions:
             self._logs.assign_topic_id(topic.name, index, topic.id)
         return found
 
+    def high_watermark(self, topic: TopicImage, index: int) -> int:
+        """As it was noted last; what is not known is nothing that anybody was shown."""
+        return self._logs.high_watermarks.get((topic.name, index), 0)
+
     def delete(self, topic: str, index: int) -> None:
         if (topic, index) not in self._logs.logs:
             return  # there was no room for it

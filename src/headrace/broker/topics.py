@@ -22,6 +22,13 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS  # the coordinators' own
 
     def leader(self, index: int) -> PartitionLeader:
+        """Raises NOT_LEADER_OR_FOLLOWER where another broker leads, or nobody."""
+        leader = self.replica(index)
+        if leader.led_since < 0:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return leader
+
+    def replica(self, index: int) -> PartitionLeader:
         if 0 <= index < len(self.leaders):
             return self.leaders[index]
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -139,10 +139,24 @@ class Replica(Generic[L]):
         if partition.partition_epoch < self.partition_epoch:
             return  # the answer to an AlterPartition was faster than the metadata
         if partition.leader == self.broker.id:
-            self._lead(partition, now_ms)
+            if len(partition.replicas) == 1:
+                self._lead_alone(partition)
+            else:
+                self._lead(partition, now_ms)
         else:
             self._follow(partition)
         self.partition_epoch = partition.partition_epoch
+
+    def _lead_alone(self, partition: PartitionImage) -> None:
+        """Nobody follows, so there is no progress to keep: a node of one has only these."""
+        if self.led_since == NOT_LEADING:
+            self.led_since = partition.leader_epoch
+        self.leading = self.following = None
+        self.writer = self.log.writer
+        self.commits_at_once = not self._durable
+        self.in_sync = 1
+        self.begin_epoch(partition.leader_epoch)
+        self.reach(self.vouched_end())
 
     def _lead(self, partition: PartitionImage, now_ms: int) -> None:
         end_offset = self.log.end_offset
@@ -150,13 +164,14 @@ class Replica(Generic[L]):
         if self.leading is None:
             self.following = None
             self.writer = self.log.writer
-            self.led_since = partition.leader_epoch
+            if self.led_since == NOT_LEADING:
+                self.led_since = partition.leader_epoch
             self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
         else:
             self.leading.follow(partition, end_offset, now_ms)
         self.begin_epoch(partition.leader_epoch)
         self.in_sync = len(partition.isr)
-        self.commits_at_once = not self._durable and not self.leading.followers
+        self.commits_at_once = False
         self.advance()
 
     def _follow(self, partition: PartitionImage) -> None:
@@ -175,10 +190,9 @@ class Replica(Generic[L]):
             self.following.damage = before.damage
         self.on_progress(self)  # who waits here is told that this is not the leader
 
-    def require_leading(self) -> LeaderRole:
-        if self.leading is None:
+    def require_leading(self) -> None:
+        if self.led_since == NOT_LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self.leading
 
     def begin_epoch(self, epoch: int) -> None:
         """The log notes where the epoch begins, also if nothing is ever written in it: a follower
@@ -295,7 +309,10 @@ class Replica(Generic[L]):
     ) -> Replicated:
         """What a follower's fetch gets; and what it says of the follower is noted."""
         self.require_epoch(position.leader_epoch)
-        leading = self.require_leading()
+        self.require_leading()
+        leading = self.leading
+        if leading is None:  # alone
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         leading.require_follower(follower, names_epoch=position.leader_epoch >= 0)
         end_offset = self.log.end_offset  # before the read, so that appends do not outrun anybody
         if position.last_epoch >= 0:
@@ -329,14 +346,22 @@ class Replica(Generic[L]):
         return None
 
     def tick(self, now_ms: int) -> None:
-        """To be called every half `replica.lag.time.max.ms`: those who lag leave the ISR."""
+        """To be called every half `replica.lag.time.max.ms`: those who lag leave the ISR. And those
+        join it who had fetched all before they might, and have nothing more to fetch."""
         leading = self.leading
-        if leading is None or not leading.followers:
+        if leading is None:
             return
         shrunk = leading.shrink(self.log.end_offset, now_ms)
         if shrunk is not None:
             log.info("%s-%d: %s stay in sync, others lag", self.topic, self.index, shrunk)
             self._propose(leading, shrunk)
+        else:
+            for follower, progress in leading.followers.items():
+                if progress.end_offset == self.log.end_offset:
+                    grown = leading.grow(follower, self.high_watermark)
+                    if grown is not None:
+                        self._propose(leading, grown)
+                        break
         self.advance()
 
     def _propose(self, leading: LeaderRole, isr: tuple[int, ...]) -> None:
@@ -358,8 +383,14 @@ class Replica(Generic[L]):
         leading = self.leading
         if leading is None:
             return
-        minimum = min(self.min_in_sync, len(leading.followers) + 1)
-        self.reach(leading.committed(self.vouched_end(), self.log.end_offset, minimum))
+        committed = leading.committed(self.vouched_end(), self.log.end_offset, self.min_in_sync)
+        self.reach(committed)
+
+    def require_in_sync(self, minimum: int) -> None:
+        """`min.insync.replicas` of the topic; one that is above the number of replicas means all of
+        them, as in Apache Kafka 4."""
+        replicas = 1 if self.leading is None else len(self.leading.followers) + 1
+        self.min_in_sync = min(minimum, replicas)
 
     def reach(self, high_watermark: int) -> None:
         if high_watermark > self.high_watermark:

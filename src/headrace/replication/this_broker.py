@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.metadata.image import BrokerImage
 from headrace.replication.isr_changes import IsrChanges
@@ -21,6 +22,18 @@ class ReplicationSettings:
     fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms
     fetch_min_bytes: int = 1  # replica.fetch.min.bytes
     fetch_backoff_ms: int = 1_000  # replica.fetch.backoff.ms
+
+
+def replication_settings(values: Mapping[str, Any]) -> ReplicationSettings:
+    """From a broker's settings by Kafka's names."""
+    return ReplicationSettings(
+        lag_time_max_ms=values["replica.lag.time.max.ms"],
+        fetch_max_bytes=values["replica.fetch.max.bytes"],
+        fetch_response_max_bytes=values["replica.fetch.response.max.bytes"],
+        fetch_wait_max_ms=values["replica.fetch.wait.max.ms"],
+        fetch_min_bytes=values["replica.fetch.min.bytes"],
+        fetch_backoff_ms=values["replica.fetch.backoff.ms"],
+    )
 
 
 @dataclass(slots=True)

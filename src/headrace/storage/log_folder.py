@@ -40,6 +40,7 @@ class LogFolder:
         "logs",
         "topic_ids",
         "was_clean",
+        "high_watermarks",
         "last_broker_epoch",
         "_open_files",
         "_unwritten",
@@ -54,6 +55,7 @@ class LogFolder:
         self.logs: dict[Partition, PartitionLog] = {}
         self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
         self.was_clean = False
+        self.high_watermarks: dict[Partition, int] = {}  # as the last start noted them
         self.last_broker_epoch = -1  # of a clean shutdown (KIP-966)
         self._open_files = open_files
         self._unwritten = unwritten
@@ -71,6 +73,7 @@ class LogFolder:
             disk.write_file(f"{self.path}/{checkpoints.RECOVERY_POINTS}", [EMPTY_CHECKPOINT])
         recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._offsets(checkpoints.START_OFFSETS) or {}
+        self.high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS) or {}
         for name in names:
             if name.endswith(DELETE):
                 disk.remove_folder(f"{self.path}/{name}")

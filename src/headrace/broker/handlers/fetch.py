@@ -8,7 +8,8 @@ diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints.
 v18 high watermark in the request (KIP-1166). Readers of committed records get those before the
 last stable offset, and are told which transactions to leave out. Who is above a quota gets an
 answer without records, and less at a time than would be above it for certain. Needs READ on each
-topic, and to pose as a replica CLUSTER_ACTION. Not done: followers.
+topic, and to pose as a replica CLUSTER_ACTION. Followers read to the end of the log, and what they
+ask for says what they have (`Replica.replicate`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headrace.protocol.messages.fetch import (
     PartitionData,
 )
 from headrace.protocol.steps import Steps, in_steps
+from headrace.replication.partition_follower import Position
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Peer
 from headrace.serving.quotas import Meter
@@ -72,10 +74,9 @@ def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
 def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchResponse:
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     now_ms = call.now.monotonic_ms
-    replica = request.replica_state
-    if request.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
-        trusted = may_on_cluster(broker, call, Operation.CLUSTER_ACTION)
-        return refuse_replica(request, trusted=trusted)
+    follower = follower_of(request)
+    if follower is not None and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
+        return refuse_replica(request)
     try:
         session, incremental = find_session(broker, request, by_id=by_id, now_ms=now_ms)
     except KafkaError as refusal:
@@ -100,7 +101,16 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
         incremental=incremental,
         meter=call.meter,
         peer=call.session,
+        follower=follower,
     )
+
+
+def follower_of(request: FetchRequest) -> tuple[int, int] | None:
+    """Which broker fetches for its own replicas, and in which broker epoch; -1: it does not say."""
+    state = request.replica_state
+    if state is not None and state.replica_id >= 0:
+        return state.replica_id, state.replica_epoch
+    return (request.replica_id, -1) if request.replica_id >= 0 else None
 
 
 def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | Parked:
@@ -170,6 +180,7 @@ class Fetch:
         "answers",
         "total_bytes",
         "has_error",
+        "follower",
     )
 
     def __init__(
@@ -183,8 +194,10 @@ class Fetch:
         incremental: bool,
         meter: Meter | None,
         peer: Peer,
+        follower: tuple[int, int] | None = None,
     ) -> None:
         self.broker = broker
+        self.follower = follower
         self.session = session
         self.entries = entries
         self.by_id = by_id
@@ -226,15 +239,22 @@ class Fetch:
                 assert entry.leader is not None
                 if self.incremental and not self.says_something_new(entry, answer):
                     # A partition passed over because the answer was full stays marked.
-                    end = answer.last_stable_offset if self.committed else answer.high_watermark
-                    if entry.offset >= end:
+                    if entry.offset >= self.end_for(entry.leader, answer):
                         idle.append(key)
                     continue
             self.answers.append((entry, answer))
         for key in idle:
             del self.entries[key]
 
+    def end_for(self, leader: PartitionLeader, answer: PartitionData) -> int:
+        """Up to where this reader may read."""
+        if self.follower is not None:
+            return leader.log.end_offset
+        return answer.last_stable_offset if self.committed else answer.high_watermark
+
     def read_one(self, key: Key, entry: Entry) -> PartitionData:
+        if self.follower is not None:
+            return self.replicate_one(key, entry, *self.follower)
         try:
             leader = self.find_leader(key, entry)
             leader.require_epoch(entry.leader_epoch)
@@ -279,6 +299,41 @@ class Fetch:
         answer.records = NO_RECORDS if records is None else records
         return answer
 
+    def replicate_one(self, key: Key, entry: Entry, follower: int, epoch: int) -> PartitionData:
+        position = Position(
+            entry.offset, entry.leader_epoch, entry.last_fetched_epoch, entry.start_offset
+        )
+        left = self.max_bytes - self.total_bytes
+        first = self.total_bytes == 0
+        try:
+            leader = self.find_leader(key, entry)
+            found = leader.replicate(
+                follower,
+                epoch,
+                position,
+                max(min(entry.max_bytes, left), 0),
+                at_least_one=first,
+                now_ms=self.broker.now.monotonic_ms,
+            )
+        except KafkaError as refusal:
+            answer = PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
+            answer.aborted_transactions = None
+            return answer
+        answer = PartitionData(
+            entry.index,
+            NONE,
+            leader.high_watermark,
+            leader.last_stable_offset(),
+            leader.log.start_offset,
+            None if found.diverging is None else EpochEndOffset(*found.diverging),
+            aborted_transactions=None,
+            records=NO_RECORDS,
+        )
+        if found.records is not None:
+            self.total_bytes += found.records.length
+            answer.records = found.records
+        return answer
+
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
         """Also asks whether the reader may read; each time, as that may change while it waits."""
         topics = self.broker.topics
@@ -299,6 +354,8 @@ class Fetch:
 
     def require_readable(self, topic: str) -> None:
         authorizer = self.broker.authorizer
+        if self.follower is not None:
+            return  # it may do what a broker must
         if authorizer is not None and not authorizer.allows(
             self.peer, Operation.READ, TOPIC, topic
         ):
@@ -377,12 +434,9 @@ def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[Fetch
     return topics
 
 
-def refuse_replica(request: FetchRequest, *, trusted: bool) -> FetchResponse:
-    """No other broker is a replica of ours: whoever says so is mistaken or an impostor.
-
-    UNKNOWN_LEADER_EPOCH is what Apache Kafka answers to a replica that it has not heard of.
-    """
-    code = ErrorCode.UNKNOWN_LEADER_EPOCH if trusted else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+def refuse_replica(request: FetchRequest) -> FetchResponse:
+    """Who says that it is a broker, and has not the rights of one."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     response = FetchResponse()
     response.responses = [
         FetchableTopicResponse(

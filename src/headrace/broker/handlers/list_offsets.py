@@ -3,8 +3,9 @@
 Special times: -1 the end that readers see, -2 the start, -3 the record with the largest timestamp
 (v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9) and
 -6 what is on its way there (v11): there is none, so no offset.
-v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Needs DESCRIBE on each topic. Not
-done: tiered storage.
+v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Needs DESCRIBE on each topic. A
+follower (CLUSTER_ACTION) is told where the log itself ends; a client of a new leader that does not
+know yet how much is committed is told OFFSET_NOT_AVAILABLE. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.protocol.messages.list_offsets import (
 from headrace.protocol.steps import steps_of
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call
-from headrace.serving.rights import TOPIC, may, refusal
+from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
 from headrace.storage.time_search import Budget
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ NOTHING: Found = (-1, -1, -1)
 
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     committed = request.isolation_level == READ_COMMITTED
+    follows = request.replica_id >= 0 and may_on_cluster(broker, call, Operation.CLUSTER_ACTION)
     topics: list[ListOffsetsTopicResponse] = []
     budget = Budget()
     # Over the whole request: a search by time may read from the disk.
@@ -60,7 +62,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
     for topic in request.topics:
         wanted = {part.partition_index: part for part in topic.partitions}
         answers = []
-        allowed = may(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
+        allowed = follows or may(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
         for index, part in wanted.items():
             try:
                 if not allowed:
@@ -68,7 +70,11 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
                 if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 leader = broker.topics.leader(topic.name, index)
-                found = find(leader, part, budget, committed=committed, version=call.version)
+                if follows and part.timestamp == LATEST:
+                    leader.require_epoch(part.current_leader_epoch)
+                    found: Found = -1, leader.log.end_offset, leader.epoch
+                else:
+                    found = find(leader, part, budget, committed=committed, version=call.version)
             except KafkaError as fault:
                 answers.append(ListOffsetsPartitionResponse(index, fault.code))
                 continue
@@ -91,9 +97,8 @@ def find(
     leader.require_epoch(part.current_leader_epoch)
     log = leader.log
     log.write_pending()  # what is told must not be taken back by a full disk
-    end = leader.last_stable_offset() if committed else leader.high_watermark
     if time == LATEST:
-        return -1, end, leader.epoch
+        return -1, leader.latest_offset(committed=committed), leader.epoch
     if time in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset, log.epochs.epoch_of(log.start_offset)
     if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -106,7 +111,7 @@ def find(
     except OSError as problem:  # of this partition; the others of the request are answered
         logger.error("%s: a search by time failed: %s", log.folder, problem)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
-    if found is None or found[1] >= end:
+    if found is None or found[1] >= leader.latest_offset(committed=committed):
         return NOTHING
     timestamp, offset, epoch = found
     return timestamp, offset, epoch

@@ -51,8 +51,9 @@ FIRST_VERSION_WITH_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
 CLIENT_ID_ENDS = 10 + 0x7FFF  # in a frame, at most
 
-# A record the leader has appended and the high watermark has not reached yet.
-Waiting = tuple[PartitionLeader, int, PartitionProduceResponse]
+# A record the leader has appended and the high watermark has not reached yet: where it ends, and
+# since which epoch the leader led then.
+Waiting = tuple[PartitionLeader, int, int, PartitionProduceResponse]
 
 
 def handle(
@@ -178,9 +179,9 @@ def append_all(
             if leader.waiting or leader.sessions:
                 broker.partition_changed(leader)
             if not leader.commits_at_once:
-                broker.flush_soon(leader)
+                broker.appended(leader)
                 if acks == ALL and leader.high_watermark < leader.log.end_offset:
-                    waiting.append((leader, leader.log.end_offset, answer))
+                    waiting.append((leader, leader.log.end_offset, leader.led_since, answer))
         responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
     if acks == 0:
         close_if_refused(responses)
@@ -193,18 +194,18 @@ def append_all(
 
 def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) -> Parked:
     def attempt(expired: bool) -> ProduceResponse | None:
-        late = [w for w in waiting if w[0].high_watermark < w[1]]
-        for lost in [w for w in late if w[0].log.end_offset < w[1]]:
-            waiting.remove(lost)
-            late.remove(lost)
-            fail(lost[2], ErrorCode.KAFKA_STORAGE_ERROR)
-        if late and not expired:
-            return None
-        for _, _, answer in late:
-            fail(answer, ErrorCode.REQUEST_TIMED_OUT)
-        return response
+        for waits in list(waiting):
+            leader, end_offset, led_since, answer = waits
+            code = leader.outcome_of(end_offset, led_since)
+            if code is None and not expired:
+                continue
+            waiting.remove(waits)
+            if code is not NONE:
+                fail(answer, ErrorCode.REQUEST_TIMED_OUT if code is None else code)
+        return None if waiting else response
 
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _, _ in waiting])
+    leaders = [leader for leader, *_ in waiting]
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=leaders)
 
 
 def fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:

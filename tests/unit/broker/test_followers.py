@@ -1,0 +1,168 @@
+"""A node that leads for another broker: its follower is played by raw requests."""
+
+from headrace.controller.handlers import broker_heartbeat, broker_registration
+from headrace.metadata.features import SUPPORTED_FEATURES
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import create_topics, fetch, list_offsets, produce
+from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from headrace.serving.api import Call
+from tests.unit.broker.bench import PARKED, Bench, values_in
+
+FOLLOWER = 2
+
+
+class Leading(Bench):
+    """Broker 2 is registered and alive; `orders` has a replica on both."""
+
+    def __init__(self, folder, **settings):
+        super().__init__(folder, **settings)
+        self.tell(
+            broker_registration,
+            BrokerRegistrationRequest(
+                FOLLOWER,
+                self.node.controller.image.cluster_id,
+                b"incarnation".ljust(16),
+                [],
+                [Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
+                None,
+                False,
+                [b"folder".ljust(16)],
+            ),
+        )
+        self.follower_epoch = self.node.controller.image.brokers[FOLLOWER].epoch
+        self.beat()
+        replicas = create_topics.CreatableReplicaAssignment(0, [1, FOLLOWER])
+        topic = create_topics.CreatableTopic("orders", -1, -1, [replicas])
+        request = create_topics.CreateTopicsRequest([topic], 1000)
+        [result] = self.ask(create_topics, request).topics
+        assert result.error_code == 0, result.error_message
+        self.topic_id = result.topic_id
+
+    def tell(self, handler, request):
+        controller = self.node.controller
+        handler.handle(controller, request, Call(self.now, 4, memoryview(b""), None, 1))
+        self.settle()
+
+    def beat(self):
+        offset = self.node.controller.image.offset
+        self.tell(broker_heartbeat, BrokerHeartbeatRequest(FOLLOWER, self.follower_epoch, offset))
+
+    def pass_time(self, milliseconds):
+        """While broker 2 is heard of."""
+        for _ in range(0, milliseconds, 1_000):
+            self.advance(1_000)
+            self.beat()
+
+    @property
+    def partition(self):
+        return self.node.controller.committed_image.topics["orders"].partitions[0]
+
+    @property
+    def replica(self):
+        return self.node.broker.topics.by_name["orders"].leaders[0]
+
+    def follow(self, offset, *, last_epoch=-1, leader_epoch=0, max_wait_ms=0, session=None):
+        wanted = fetch.FetchPartition(0, leader_epoch, offset, last_epoch, 0, 1_000_000)
+        request = fetch.FetchRequest(
+            replica_state=fetch.ReplicaState(FOLLOWER, self.follower_epoch),
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            topics=[fetch.FetchTopic("", self.topic_id, [wanted])],
+        )
+        answer = self.ask(fetch, request, version=17, session=session)
+        return answer if answer == PARKED else answer.responses[0].partitions[0]
+
+
+def test_acks_all_is_answered_when_the_follower_asks_for_what_comes_next(tmp_path):
+    bench = Leading(tmp_path)
+    assert bench.partition.isr == (1, FOLLOWER)
+    producer = bench.connect()
+    assert bench.produce("orders", "a", "b", session=producer) == PARKED
+    assert bench.fetch("orders").records == b"", "nobody reads what is not committed"
+    found = bench.follow(0)
+    assert values_in(found.records) == [b"a", b"b"] and found.high_watermark == 0
+    assert not producer.outbox
+    assert bench.follow(2).high_watermark == 2
+    answer = bench.answer_on(producer, produce, 12).responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert values_in(bench.fetch("orders").records) == [b"a", b"b"]
+
+
+def test_a_follower_that_waits_is_answered_by_the_next_record(tmp_path):
+    bench = Leading(tmp_path)
+    waiting = bench.connect()
+    assert bench.follow(0, max_wait_ms=500, session=waiting) == PARKED
+    assert bench.produce("orders", "a", acks=1).error_code == 0
+    answer = bench.answer_on(waiting, fetch, 17)
+    assert values_in(answer.responses[0].partitions[0].records) == [b"a"]
+
+
+def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(tmp_path):
+    bench = Leading(tmp_path)
+    bench.follow(0)
+    assert bench.produce("orders", "early", acks=1).error_code == 0
+    bench.pass_time(46_000)
+    assert bench.partition.isr == (1,)
+    assert bench.replica.high_watermark == 1
+    assert bench.produce("orders", "alone").error_code == 0
+    found = bench.follow(0)
+    assert values_in(found.records) == [b"early", b"alone"]
+    bench.follow(2, last_epoch=0)
+    bench.advance(100)
+    assert bench.partition.isr == (1, FOLLOWER)
+    assert bench.produce("orders", "again") == PARKED
+
+
+def test_below_the_minimum_acks_all_is_refused(tmp_path):
+    bench = Leading(tmp_path)
+    bench.alter(2, "orders", min_insync_replicas=2)
+    bench.pass_time(46_000)
+    bench.produce("orders", "a", acks=1)
+    bench.pass_time(46_000)
+    assert bench.partition.isr == (1,)
+    assert bench.produce("orders", "b").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert bench.produce("orders", "b", acks=1).error_code == 0
+
+
+def test_a_follower_of_another_time_is_refused(tmp_path):
+    bench = Leading(tmp_path)
+    assert bench.follow(0, leader_epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    bench.follower_epoch -= 1
+    assert bench.follow(0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.partition.isr == (1, FOLLOWER)
+
+
+def test_a_log_that_parts_from_the_leaders_is_told_where(tmp_path):
+    bench = Leading(tmp_path)
+    bench.produce("orders", "a", acks=1)
+    answer = bench.follow(5, last_epoch=0)
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 1)
+    assert answer.records == b""
+
+
+def test_a_follower_is_told_where_the_log_ends_and_a_client_what_is_committed(tmp_path):
+    bench = Leading(tmp_path)
+    bench.produce("orders", "a", acks=1)
+
+    def latest(replica_id):
+        part = list_offsets.ListOffsetsPartition(0, 0, -1)
+        request = list_offsets.ListOffsetsRequest(
+            replica_id, 0, [list_offsets.ListOffsetsTopic("orders", [part])]
+        )
+        return bench.ask(list_offsets, request).topics[0].partitions[0].offset
+
+    assert (latest(FOLLOWER), latest(-1)) == (1, 0)
+
+
+def test_what_is_committed_is_remembered_over_a_restart(tmp_path):
+    bench = Leading(tmp_path)
+    bench.produce("orders", "a", acks=1)
+    bench.follow(1)
+    bench.produce("orders", "b", acks=1)
+    assert bench.replica.high_watermark == 1
+    bench.stop()
+    again = Bench(tmp_path)
+    replica = again.node.broker.topics.by_name["orders"].leaders[0]
+    assert replica.log.end_offset == 2
+    assert replica.high_watermark in (1, 2), "broker 2 is fenced: what follows is decided anew"
