@@ -353,8 +353,8 @@ class Broker:
         topic.leaders += opened
         if topic.leaders:
             self.topics.add(topic)
-        self._begin_epochs(topic)
         self._configure(topic)
+        self._begin_epochs(topic)
 
     def _begin_epochs(self, topic: Topic) -> None:
         """As the image says now, which may be newer than the one that the work began with."""

@@ -17,6 +17,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.environment import FileSlice
 from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.fetch import PartitionData
@@ -39,6 +40,13 @@ class Position(NamedTuple):
     leader_epoch: int  # which it believes to be current
     last_epoch: int  # of its last batch; -1: it has none
     start_offset: int
+
+
+class Replicated(NamedTuple):
+    """What a follower gets: records, or where its log and the leader's part."""
+
+    records: FileSlice | None = None
+    diverging: tuple[int, int] | None = None  # epoch and its end offset
 
 
 class FollowerRole:

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.environment import FileSlice
 from headrace.metadata.image import PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
 from headrace.replication.isr_changes import IsrProposal
-from headrace.replication.partition_follower import FollowerRole, Position
+from headrace.replication.partition_follower import FollowerRole, Position, Replicated
 from headrace.replication.partition_leader import LeaderRole
-from headrace.replication.replica_log import Log, Writer
+from headrace.replication.replica_log import NO_WRITER, Log, Writer
 from headrace.replication.this_broker import ThisBroker
 from headrace.storage.flush import Flush
 from headrace.storage.partition_log import PartitionLog
@@ -36,29 +36,6 @@ log = logging.getLogger(__name__)
 
 NOBODY = ThisBroker(-1)  # of a replica that was given no broker: it is alone
 NOT_LEADING = -1
-
-
-class NoWriter:
-    """Of a replica that does not lead."""
-
-    def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> NoReturn:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def append_marker(self, **marker: Any) -> NoReturn:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def append_as_is(self, records: memoryview, *, wall_ms: int) -> NoReturn:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-NO_WRITER = NoWriter()
-
-
-class Replicated(NamedTuple):
-    """What a follower gets: records, or where its log and the leader's part."""
-
-    records: FileSlice | None = None
-    diverging: tuple[int, int] | None = None  # epoch and its end offset
 
 
 L = TypeVar("L", bound=Log)
@@ -90,6 +67,7 @@ class Replica(Generic[L]):
         "led_since",
         "removed_files",
         "_durable",
+        "_minimum",
     )
 
     def __init__(
@@ -121,6 +99,9 @@ class Replica(Generic[L]):
             self.high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
         self.in_sync = 1  # replicas that have everything, this one included
         self.min_in_sync = 1  # fewer than these, and acks=all is refused
+        self._minimum = (
+            1  # the same as the topic says it, which may be more than there are replicas
+        )
         self.waiting: dict[Any, None] = {}  # requests that hang on this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
         self.flush_asked = False
@@ -155,6 +136,7 @@ class Replica(Generic[L]):
         self.writer = self.log.writer
         self.commits_at_once = not self._durable
         self.in_sync = 1
+        self.require_in_sync(self._minimum)
         self.begin_epoch(partition.leader_epoch)
         self.reach(self.vouched_end())
 
@@ -172,6 +154,7 @@ class Replica(Generic[L]):
         self.begin_epoch(partition.leader_epoch)
         self.in_sync = len(partition.isr)
         self.commits_at_once = False
+        self.require_in_sync(self._minimum)
         self.advance()
 
     def _follow(self, partition: PartitionImage) -> None:
@@ -388,7 +371,8 @@ class Replica(Generic[L]):
 
     def require_in_sync(self, minimum: int) -> None:
         """`min.insync.replicas` of the topic; one that is above the number of replicas means all of
-        them, as in Apache Kafka 4."""
+        them, as in Apache Kafka 4. To be said before the first metadata: they may commit."""
+        self._minimum = minimum
         replicas = 1 if self.leading is None else len(self.leading.followers) + 1
         self.min_in_sync = min(minimum, replicas)
 

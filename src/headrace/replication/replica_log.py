@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
 from headrace.environment import FileSlice
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.flush import Flush
 
 
@@ -96,3 +97,19 @@ class Log(Protocol):
     def flush_target(self, *, everything: bool = False) -> Flush | None: ...
 
     def flushed(self, flush: Flush) -> bool: ...
+
+
+class NoWriter:
+    """Of a replica that does not lead."""
+
+    def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append_marker(self, **marker: Any) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append_as_is(self, records: memoryview, *, wall_ms: int) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+NO_WRITER = NoWriter()

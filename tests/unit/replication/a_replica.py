@@ -82,7 +82,7 @@ class Stage:
             broker=broker,
             high_watermark=0,
         )
-        replica.min_in_sync = 2
+        replica.require_in_sync(2)
         return replica
 
     def __getitem__(self, broker_id: int) -> Replica[PartitionLog]:

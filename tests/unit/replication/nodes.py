@@ -385,7 +385,7 @@ class BrokerNode(Node):
             broker=self.broker,
             high_watermark=self.store.high_watermarks.get(index, 0),
         )
-        replica.min_in_sync = MIN_IN_SYNC
+        replica.require_in_sync(MIN_IN_SYNC)
         self.replicas[index] = replica
         return replica
 

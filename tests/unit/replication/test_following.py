@@ -62,7 +62,7 @@ def test_two_logs_with_several_epochs_apart_agree_step_by_step() -> None:
     """KIP-279: the leader has an epoch that the follower has not, and the other way round."""
     stage = Stage(isr=(1,))
     for replica in stage.replicas.values():
-        replica.min_in_sync = 1
+        replica.require_in_sync(1)
     stage.produce(1, b"a")
     stage.fetch(2), stage.fetch(3)
     stage.follow(a_partition(1, 2, isr=(1,)), 1)

@@ -236,7 +236,6 @@ def test_a_request_without_an_answer_is_sent_again() -> None:
 
 def test_the_only_replica_commits_at_once_and_several_never_do() -> None:
     alone = Stage(replicas=(1,), isr=(1,))
-    alone[1].min_in_sync = 1
     assert alone[1].commits_at_once
     wait = alone.produce(1, b"a")
     assert alone[1].outcome_of(*wait) is ErrorCode.NONE
