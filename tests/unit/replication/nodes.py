@@ -11,12 +11,18 @@ from headrace.controller.broker_heartbeats import BrokerSessions
 from headrace.controller.broker_registrations import register
 from headrace.controller.in_sync_changes import alter_partition
 from headrace.controller.placement import new_partitions, place
+from headrace.controller.reassignments import Rules, alter_reassignments
 from headrace.controller.replica_directories import assign_replicas
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import AlterPartitionRequest
+from headrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from headrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
@@ -154,8 +160,10 @@ class ControllerNode(Node):
                 records, offset=self.image.offset + len(records), epoch=1, wall_ms=WALL_MS
             )
 
-    def create_topic(self, partitions: int) -> None:
-        placed = place(self.image.brokers, partitions=partitions, replication_factor=3, seed=1)
+    def create_topic(self, partitions: int, replicas: int = 3) -> None:
+        placed = place(
+            self.image.brokers, partitions=partitions, replication_factor=replicas, seed=1
+        )
         self.commit(
             [
                 TopicRecord(TOPIC, TOPIC_ID),
@@ -163,6 +171,17 @@ class ControllerNode(Node):
                 *new_partitions(self.image.brokers, TOPIC_ID, 0, placed),
             ]
         )
+
+    def reassign(self, targets: list[list[int]]) -> None:
+        """To these replicas, as kafka-reassign-partitions asks for it."""
+        topic = ReassignableTopic(
+            TOPIC, [ReassignablePartition(index, target) for index, target in enumerate(targets)]
+        )
+        request = AlterPartitionReassignmentsRequest(topics=[topic])
+        decision = alter_reassignments(self.image, request, Rules(MIN_IN_SYNC))
+        [answer] = decision.response.responses
+        assert [partition.error_code for partition in answer.partitions] == [0] * len(targets)
+        self.commit(decision.records)
 
     def partitions(self) -> tuple[PartitionImage, ...]:
         return self.image.topics[TOPIC].partitions

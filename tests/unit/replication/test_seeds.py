@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.replication.broken_rules import BROKEN, Rule
 from tests.unit.replication.checkers import Violation
-from tests.unit.replication.world import World
+from tests.unit.replication.world import BROKERS, PARTITIONS, World
 
 # Few, as they run with every change; together they notice every broken rule (`seeds_that_bite.py`).
 # A rule is looked for in this order.
@@ -40,6 +40,27 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_one_broker_at_a_time()
 
 def test_where_only_the_disk_counts_the_same_holds() -> None:
     World(SEEDS[0], durable=True).run()
+
+
+def test_the_replication_factor_of_a_topic_in_use_is_raised() -> None:
+    """From one replica, which commits alone, to three; one of the new ones is killed meanwhile."""
+    world = World(3)
+    world.weather.run(1_000)
+    world.controller.create_topic(PARTITIONS, replicas=1)
+    world.begin()
+    world.weather.run(3_000)
+    acknowledged = world.weather.counts["records acknowledged"]
+    assert acknowledged > 50
+    before = [partition.replicas for partition in world.controller.partitions()]
+    world.controller.reassign([[*owner, *(set(BROKERS) - set(owner))] for owner in before])
+    assert all(len(partition.adding_replicas) == 2 for partition in world.controller.partitions())
+    world.weather.run(3_060)
+    world.crash(3, loses=True)
+    world.weather.run(20_000)
+    assert [len(partition.replicas) for partition in world.controller.partitions()] == [3, 3]
+    assert not any(partition.adding_replicas for partition in world.controller.partitions())
+    assert world.weather.counts["records acknowledged"] > 2 * acknowledged
+    world.check()
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:

@@ -226,9 +226,7 @@ class World:
         weather = self.weather
         weather.run(FAULTS_FROM_MS // 2)
         self.controller.create_topic(PARTITIONS)
-        self.producers = [Producer(self, 10 + number) for number in range(3)]
-        self.careless = CarelessProducer(self, 19)
-        self.consumers = [Consumer(self, 20 + number) for number in range(2)]
+        self.begin()
         weather.run(FAULTS_FROM_MS)
         if self.character.storm:
             weather.loss, weather.repeats, weather.long_delays = 0.03, 0.2, 0.2
@@ -242,6 +240,11 @@ class World:
         self.check()
         return weather.counts
 
+    def begin(self) -> None:
+        self.producers = [Producer(self, 10 + number) for number in range(3)]
+        self.careless = CarelessProducer(self, 19)
+        self.consumers = [Consumer(self, 20 + number) for number in range(2)]
+
     # Faults
 
     def fault(self) -> None:
@@ -251,9 +254,9 @@ class World:
         node = self.brokers[broker_id]
         match self.random.choices(range(10), self.character.weights)[0]:
             case 0:
-                self._crash(broker_id, loses=True)
+                self.crash(broker_id, loses=True)
             case 1:
-                self._crash(broker_id, loses=False)
+                self.crash(broker_id, loses=False)
             case 2:
                 if node.alive and not node.stopping:
                     node.stopping = True
@@ -284,7 +287,7 @@ class World:
         others = [CONTROLLER, second, third]
         self.weather.cut(first, others, inwards=True, outwards=True)
         crash_ms = self.random.randint(600, 1_200)
-        self.weather.at(crash_ms, lambda: self._crash(second, loses=True))
+        self.weather.at(crash_ms, lambda: self.crash(second, loses=True))
         pause_ms = crash_ms + self.random.randint(0, 600)
         self.weather.at(pause_ms, lambda: self._pause(third, 1_500))
         self.weather.at(pause_ms + 2_500, self.weather.cuts.clear)
@@ -302,7 +305,7 @@ class World:
         elif node.alive:
             self.weather.at(500, lambda: self._stop_took_too_long(node))
 
-    def _crash(self, broker_id: int, *, loses: bool) -> None:
+    def crash(self, broker_id: int, *, loses: bool) -> None:
         node = self.brokers[broker_id]
         if not node.alive or self.weakened not in (None, broker_id):
             return
