@@ -161,9 +161,11 @@ class ControllerNode(Node):
             )
 
     def create_topic(self, partitions: int, replicas: int = 3) -> None:
-        placed = place(
-            self.image.brokers, partitions=partitions, replication_factor=replicas, seed=1
+        self.create_topic_on(
+            place(self.image.brokers, partitions=partitions, replication_factor=replicas, seed=1)
         )
+
+    def create_topic_on(self, placed: list[list[int]]) -> None:
         self.commit(
             [
                 TopicRecord(TOPIC, TOPIC_ID),
