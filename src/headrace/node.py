@@ -387,7 +387,7 @@ class Node:
 
     def _apply_retention(self) -> None:
         for topic in list(self.broker.topics.by_name.values()):
-            for leader in topic.leaders:
+            for leader in topic.here():
                 self.partitions.apply_retention(leader.log, leader.high_watermark)
         wait_ms = self.settings.values["headrace.stray.retention.ms"]
         self.durability.in_background(self.partitions.stray_work(wait_ms))
@@ -399,7 +399,7 @@ class Node:
         return {
             (leader.topic, leader.index): leader.high_watermark
             for topic in self.broker.topics.by_name.values()
-            for leader in topic.leaders
+            for leader in topic.here()
         }
 
     def _every_second(self) -> None:

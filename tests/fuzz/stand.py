@@ -160,7 +160,7 @@ class Stand:
     def marks(self) -> tuple[int, int]:
         """Differ if anything was written since: to the metadata, or to any partition."""
         topics = self.node.broker.topics.by_name.values()
-        ends = sum(leader.log.end_offset for topic in topics for leader in topic.leaders)
+        ends = sum(leader.log.end_offset for topic in topics for leader in topic.replicas)
         return self.node.controller.image.offset, ends
 
     def rest(self) -> None:

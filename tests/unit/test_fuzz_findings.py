@@ -105,7 +105,7 @@ def test_a_request_may_speak_of_thousands_of_transactions(tmp_path: Path) -> Non
 
 def stored_by_an_older_version(bench: Bench, topic: str, batch: bytes) -> None:
     """A client's batch like this is refused today; logs may hold some from before."""
-    leader = bench.node.broker.topics.by_name[topic].leaders[0]
+    leader = bench.node.broker.topics.by_name[topic].replicas[0]
     log = leader.log
     placed = bytearray(batch)
     placed[:8] = log.end_offset.to_bytes(8, "big")

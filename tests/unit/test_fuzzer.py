@@ -146,7 +146,7 @@ def test_a_record_that_gets_lost(new_target: Callable[[], Target]) -> None:
     target = new_target()
 
     def with_bug(broker: Any, request: Any, call: Any) -> Any:
-        log = broker.topics.by_name[TOPIC].leaders[0].log
+        log = broker.topics.by_name[TOPIC].replicas[0].log
         log.start_offset = log.end_offset
         return handle(broker, request, call)
 

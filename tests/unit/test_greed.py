@@ -297,7 +297,7 @@ def test_made_up_producers_and_groups_are_forgotten(bench):
         assert bench.produce("orders", "x", **more).error_code == 0
         assert bench.commit(f"made up {number}", "orders", 1, metadata="n" * 4_096) == 0
         assert Reader(bench, f"made up too {number}", "m", "orders").beat().error_code == 0
-    [leader, *_] = bench.node.broker.topics.by_name["orders"].leaders
+    [leader, *_] = bench.node.broker.topics.by_name["orders"].replicas
     assert len(leader.log.producers.producers) == 300 and kept_groups(bench) == 600
     bench.advance(2 * DAY_MS)
     assert not leader.log.producers.producers

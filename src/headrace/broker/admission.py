@@ -167,11 +167,11 @@ def admit_ahead(broker: Broker, request: ProduceRequest, call: Call) -> Any | Pa
             if part.records is None or len(part.records) < HEADER_SIZE:
                 continue
             producer_id, epoch, _ = _PRODUCER.unpack_from(part.records, PRODUCER_ID_AT)
-            if 0 <= part.index < len(topic.leaders):
-                leader = topic.leaders[part.index]
-                if not leader.log.producers.has_open_transaction(producer_id, epoch):
-                    partition = (leader.topic, leader.index)
-                    added.setdefault(Producer(producer_id, epoch), set()).add(partition)
+            leader = topic.leader_if_here(part.index)
+            if leader is None or leader.log.producers.has_open_transaction(producer_id, epoch):
+                continue
+            partition = (leader.topic, leader.index)
+            added.setdefault(Producer(producer_id, epoch), set()).add(partition)
     try:
         for producer, partitions in added.items():  # there is one, if the client is sane
             return broker.transactions.add_partitions(
@@ -187,7 +187,7 @@ def admit_ahead(broker: Broker, request: ProduceRequest, call: Call) -> Any | Pa
 
 def offsets_partition(broker: Broker, group_id: str) -> Partition:
     """Where a group's offsets lie."""
-    count = len(broker.groups.shards) or broker.values["offsets.topic.num.partitions"]
+    count = broker.groups.partitions or broker.values["offsets.topic.num.partitions"]
     return broker.groups.topic, partition_for_group(group_id, count)
 
 
@@ -202,7 +202,7 @@ def admit_offsets(
     """NONE, now or later; refusals are raised. `version` is TxnOffsetCommit's."""
     adds = version >= FIRST_COMMIT_THAT_ADDS
     partition = offsets_partition(broker, group_id)
-    if not broker.groups.shards:
+    if not broker.groups.partitions:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = broker.topics.leader(*partition)
     known = leader.log.producers.producers.get(producer.id)

@@ -69,7 +69,9 @@ class AuditTrail:
         if topic is None:
             self._ask_for_topic(now)
             return
-        leader = topic.leaders[0]
+        leader = topic.leader_if_here(0)
+        if leader is None:
+            return  # these lines wait until it is
         while self._waiting:
             lines = [self._waiting[at] for at in range(min(LINES_PER_BATCH, len(self._waiting)))]
             records = [Record(key=None, value=line.encode(), timestamp=ms) for ms, line in lines]

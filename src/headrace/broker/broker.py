@@ -30,8 +30,8 @@ from headrace.protocol.messages.alter_partition import (
 )
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.protocol.steps import Steps
-from headrace.replication.replica import PartitionLeader
-from headrace.replication.this_broker import ThisBroker, replication_settings
+from headrace.replication.replica import PartitionLeader, PartitionReplica
+from headrace.replication.this_broker import NOT_CHECKED, ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane
@@ -92,6 +92,7 @@ class ControllerPort(Protocol):
 class Broker:
     __slots__ = (
         "node_id",
+        "this",
         "given",
         "values",
         "purgatory",
@@ -146,6 +147,7 @@ class Broker:
         controllers: Mapping[str, Endpoint] | None = None,
     ) -> None:
         self.node_id = node_id
+        self.this = ThisBroker(node_id)  # as its replicas see it
         self.given = given  # the settings this node was started with, as text
         self.values = values  # what holds now, by Kafka's names, typed
         self.purgatory = purgatory
@@ -215,11 +217,12 @@ class Broker:
         log.warning("the disk has refused nothing for %d s", CAREFUL_MS // 1_000)
         return True
 
-    def appended(self, leader: PartitionLeader) -> None:
-        """To a leader that does not commit at once: followers or the disk must have it first."""
-        if self.durable or leader.leading is None:
+    def commit_soon(self, leader: PartitionLeader) -> None:
+        """It has records that did not commit at once: others have to have them, or the disk."""
+        if leader.is_durable:
             self.flush_soon(leader)
-        leader.advance()  # nobody else may be in sync
+        else:
+            leader.advance()
 
     def flush_soon(self, leader: PartitionLeader) -> None:
         """Readers and acks=all wait for the disk."""
@@ -232,7 +235,7 @@ class Broker:
         if leader.waiting or leader.sessions:
             self.partition_changed(leader)
         if not leader.commits_at_once:
-            self.appended(leader)
+            self.commit_soon(leader)
 
     def logs_were_cut_back(self, logs: Sequence[Any], why: str) -> list[Lost]:
         """The disk has refused what was visible already where appends commit at once. All who wait
@@ -240,7 +243,7 @@ class Broker:
         lost = []
         cut = {id(log) for log in logs}
         for topic in self.topics.by_name.values():
-            for leader in topic.leaders:
+            for leader in topic.here():
                 if id(leader.log) in cut:
                     end_offset = leader.log.end_offset
                     leader.high_watermark = min(leader.high_watermark, end_offset)
@@ -267,8 +270,8 @@ class Broker:
         order of the changes: a name may be deleted and made again meanwhile."""
         before, self.image = self.image, image
         self.this.brokers = image.brokers
-        if self.node_id in image.brokers:
-            self.this.epoch = image.brokers[self.node_id].epoch
+        me = image.brokers.get(self.node_id)
+        self.this.epoch = NOT_CHECKED if me is None else me.epoch
         self.at_hand.clear()
         self.described.clear()
         self.encoded_metadata.clear()
@@ -330,18 +333,21 @@ class Broker:
         yield
 
     def _take_over(self, topic_id: bytes) -> Iterator[None]:
-        """Open the logs of a topic's new partitions, one in each step. They are there for clients
-        when all of them have their folders: what belongs to which partition of a coordinator's
-        topic is found by their number. A topic that is deleted meanwhile is left as it is: the
-        deletion comes next. A node that is killed meanwhile does the same when it starts again."""
+        """Open the logs of a topic's new replicas here, one in each step. They are there for
+        clients when all of them have their folders, since what belongs to which partition of a
+        coordinator's topic is found by their number. A topic that is deleted meanwhile is left as
+        it is: the deletion comes next. A node that is killed meanwhile does the same when it starts
+        again."""
         described = self.image.topics_by_id.get(topic_id)
         if described is None:
             return
         topic = self.topics.by_id.get(topic_id) or Topic(described.name, topic_id)
-        opened: list[PartitionLeader] = []
+        opened: dict[int, PartitionReplica] = {}
         try:
-            for index in range(len(topic.leaders), len(described.partitions)):
-                opened.append(self._lead(described, index))
+            for index, partition in enumerate(described.partitions):
+                if self.node_id not in partition.replicas or topic.has(index):
+                    continue
+                opened[index] = self._open(described, index)
                 yield
                 if topic_id not in self.image.topics_by_id:
                     return  # `_delete_files` comes behind
@@ -350,23 +356,33 @@ class Broker:
             opened.clear()
             self.unopened.add(topic_id)
             self.disk_refused(f"{self.partitions.folder}/{described.name}: {problem.strerror}")
-        topic.leaders += opened
-        if topic.leaders:
+        else:
+            topic.replicas += [None] * (len(described.partitions) - len(topic.replicas))
+        for index, replica in opened.items():
+            topic.replicas[index] = replica
+        if topic.replicas:
             self.topics.add(topic)
         self._configure(topic)
-        self._begin_epochs(topic)
+        self._follow_partitions(topic)
 
-    def _begin_epochs(self, topic: Topic) -> None:
+    def _follow_partitions(self, topic: Topic) -> None:
         """As the image says now, which may be newer than the one that the work began with."""
         partitions = self.image.topics_by_id[topic.id].partitions
-        for replica, partition in zip(topic.leaders, partitions, strict=False):
-            replica.follow(partition, self.now.monotonic_ms)
+        now_ms = self.now.monotonic_ms
+        for index, partition in enumerate(partitions[: len(topic.replicas)]):
+            replica = topic.replicas[index]
+            if replica is None:
+                continue
+            replica.follow(partition, now_ms)
+            if self.node_id not in partition.replicas:  # it has moved to others
+                topic.replicas[index] = None
+                self.partitions.delete(topic.name, index)
 
-    def _lead(self, described: TopicImage, index: int) -> PartitionLeader:
+    def _open(self, described: TopicImage, index: int) -> PartitionReplica:
         partition = described.partitions[index]
         # Alone, all of the log is committed; with others it is asked of them.
         shared = len(partition.replicas) > 1
-        return PartitionLeader(
+        return PartitionReplica(
             described.name,
             described.id,
             index,
@@ -380,9 +396,9 @@ class Broker:
 
     def _configure(self, topic: Topic) -> None:
         settings, min_in_sync = self.partitions.settings_of(topic.name, self.image)
-        for leader in topic.leaders:
-            leader.log.settings = settings
-            leader.require_in_sync(min_in_sync)
+        for replica in topic.here():
+            replica.log.settings = settings
+            replica.require_in_sync(min_in_sync)
 
     def _retire(self, described: TopicImage) -> None:
         """Nobody finds the topic any more."""
@@ -390,8 +406,8 @@ class Broker:
         topic = self.topics.by_id.get(described.id)
         if topic is not None:
             self.topics.remove(topic)
-            for leader in topic.leaders:
-                self.partition_changed(leader)  # who waits here learns that the topic is gone
+            for replica in topic.here():
+                self.partition_changed(replica)  # who waits here learns that the topic is gone
 
     def _delete_files(self, described: TopicImage) -> Iterator[None]:
         """A node that is killed meanwhile finds the rest as strays when it starts again."""

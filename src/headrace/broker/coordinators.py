@@ -44,13 +44,19 @@ REFUSED_APPEND = {
 class PartitionJournal:
     """A partition as its shard sees it."""
 
-    __slots__ = ("leader", "_appended")
+    __slots__ = ("leader", "led_since", "_appended")
 
     def __init__(
         self, leader: PartitionLeader, appended: Callable[[PartitionLeader], None]
     ) -> None:
         self.leader = leader
+        self.led_since = leader.led_since
         self._appended = appended
+
+    @property
+    def is_led(self) -> bool:
+        """Without a break since the state was loaded: others may have written meanwhile."""
+        return self.leader.led_since == self.led_since
 
     @property
     def epoch(self) -> int:
@@ -67,6 +73,8 @@ class PartitionJournal:
     def append(self, batch: bytes, wall_ms: int) -> int:
         leader = self.leader
         log = leader.log
+        if not self.is_led:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if leader.in_sync < leader.min_in_sync:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         most = log.settings.max_message_bytes
@@ -108,6 +116,7 @@ class Coordinator:
     __slots__ = (
         "topic",
         "shards",
+        "partitions",
         "topic_rules",
         "_places",
         "_new_machine",
@@ -129,7 +138,8 @@ class Coordinator:
         compression: int = 0,
     ) -> None:
         self.topic = topic
-        self.shards: list[Shard] = []  # by partition
+        self.shards: dict[int, Shard] = {}  # by partition; those that this broker leads
+        self.partitions = 0  # of the topic, as far as their files are made; 0: it has none yet
         self._places: dict[str, Shard] = {}  # keys that asked lately: hashing costs 3 us
         self.topic_rules = topic_rules
         self._new_machine = new_machine
@@ -148,11 +158,12 @@ class Coordinator:
         """The shard that a group or transactional id belongs to."""
         shard = self._places.get(key)
         if shard is None:
-            if not self.shards:
+            if self.partitions:
+                shard = self.shards.get(partition_for_group(key, self.partitions))
+            if shard is None:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
             if len(self._places) >= MOST_PLACES:
                 self._places.clear()
-            shard = self.shards[partition_for_group(key, len(self.shards))]
             if len(key) <= LONGEST_PLACE:
                 self._places[key] = shard
         return shard
@@ -191,14 +202,14 @@ class Coordinator:
 
     def tick(self, now: Now) -> None:
         now_ms = now.monotonic_ms
-        for index, shard in enumerate(self.shards):
+        for index, shard in list(self.shards.items()):
             due_ms = 0 if shard.applied_to == UNKNOWN else shard.machine.next_due_ms
             if due_ms is not None and max(due_ms, self._again_ms.get(index, 0)) <= now_ms:
                 self._run_due(index, shard, now)
                 if shard.settled:
                     self._wake(shard)
         # What is due still, the disk has refused: a later look tries it again.
-        ahead = [s.machine.deadlines.earliest_ms for s in self.shards]
+        ahead = [shard.machine.deadlines.earliest_ms for shard in self.shards.values()]
         first_ms = min((at_ms for at_ms in ahead if at_ms > now_ms), default=NEVER_MS)
         if first_ms < self._alarm_ms:
             self._set_alarm(first_ms, now)
@@ -232,39 +243,44 @@ class Coordinator:
                 shard.load(now)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
-        """Open what this broker leads now; `topic` is None while there is none."""
-        leaders = [] if topic is None else topic.leaders
-        if self.shards and (not leaders or journal_of(self.shards[0]).leader is not leaders[0]):
-            self._drop_all()
-        for leader in leaders[len(self.shards) :]:
+        """Open what this broker leads now, drop what it does not lead any more, or leads anew;
+        `topic` is None while there is none."""
+        replicas = [] if topic is None else topic.replicas
+        for index, shard in list(self.shards.items()):
+            journal = journal_of(shard)
+            replica = replicas[index] if index < len(replicas) else None
+            if replica is not journal.leader or not journal.is_led:
+                self._drop(index)
+        self.partitions = len(replicas)
+        for index, replica in enumerate(replicas):
+            if replica is None or not replica.leads or index in self.shards:
+                continue
             shard = Shard(
-                PartitionJournal(leader, self._appended), self._new_machine, self._compression
+                PartitionJournal(replica, self._appended), self._new_machine, self._compression
             )
             with suppress(KafkaError):  # damage is said; requests are refused until it is mended
                 shard.load(now)
-            self.shards.append(shard)
-            self._places.clear()
+            self.shards[index] = shard
+        self._places.clear()
 
     def log_was_cut_back(self, leader: PartitionLeader) -> None:
         """Its shard loads anew, also if a marker makes the log as long as it was before the next
         request looks.
         """
-        for shard in self.shards:
+        for shard in self.shards.values():
             if journal_of(shard).leader is leader:
                 shard.applied_to = UNKNOWN
 
     @property
     def damaged(self) -> int:
         """Partitions whose log cannot be loaded."""
-        return sum(shard.damage is not None for shard in self.shards)
+        return sum(shard.damage is not None for shard in self.shards.values())
 
-    def _drop_all(self) -> None:
-        for shard in self.shards:
-            shard.machine.abandon()
-            self._wake(shard)
-        self.shards = []
-        self._places.clear()
-        self._again_ms.clear()
+    def _drop(self, index: int) -> None:
+        shard = self.shards.pop(index)
+        shard.machine.abandon()
+        self._wake(shard)
+        self._again_ms.pop(index, None)
 
     def look(self, key: str, now: Now, look: Callable[..., Decision], waits: list[Parked]) -> Any:
         """What `look` finds in the key's shard, which may be told when `waits` are over."""
@@ -276,7 +292,7 @@ class Coordinator:
 
     def uncommitted(self) -> list[Parked]:
         """What to wait for before anything of `machines` is told."""
-        leaders = [journal_of(shard).leader for shard in self.shards]
+        leaders = [journal_of(shard).leader for shard in self.shards.values()]
         return [
             wait_for_commit(leader, leader.log.end_offset, True)
             for leader in leaders
@@ -285,7 +301,7 @@ class Coordinator:
 
     def machines(self, now: Now) -> Iterator[Any]:
         """All state, up to date with the logs; to look at, not to change."""
-        for shard in self.shards:
+        for shard in list(self.shards.values()):
             if shard.applied_to != shard.journal.end_offset:
                 shard.catch_up(now)
             yield shard.machine
@@ -297,28 +313,32 @@ def journal_of(shard: Shard) -> PartitionJournal:
 
 
 def wait_for_commit(leader: PartitionLeader, offset: int, response: Any) -> Parked:
+    led_since = leader.led_since
+
     def attempt(expired: bool) -> Any | None:
-        if expired or leader.high_watermark >= offset:
-            return response
-        require_kept(leader, offset)
-        return None
+        require_kept(leader, offset, led_since)
+        return response if expired or leader.high_watermark >= offset else None
 
     return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader])
 
 
-def require_kept(leader: PartitionLeader, offset: int) -> None:
-    """The disk may have refused what is waited for; others will fill its place."""
-    if leader.log.end_offset < offset:
+def require_kept(leader: PartitionLeader, offset: int, led_since: int) -> None:
+    """The disk may have refused what is waited for, or another broker has taken over, which may
+    lack it; others will fill its place."""
+    if leader.led_since != led_since or leader.log.end_offset < offset:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
 
 def wait_for_later(leader: PartitionLeader, later: Later) -> Parked:
+    led_since = leader.led_since
+
     def attempt(expired: bool) -> Any | None:
-        if later.answer is not None and leader.high_watermark >= later.at_offset:
-            return later.answer
-        if expired:
-            return later.otherwise
-        require_kept(leader, later.at_offset)
+        if leader.led_since == led_since:
+            if later.answer is not None and leader.high_watermark >= later.at_offset:
+                return later.answer
+            if expired:
+                return later.otherwise
+        require_kept(leader, later.at_offset, led_since)
         return None
 
     return Parked(attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[later, leader])

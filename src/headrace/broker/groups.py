@@ -76,7 +76,7 @@ class GroupCoordinator(Coordinator):
 
     def forget_topics(self, topics: frozenset[str]) -> None:
         """The topics are deleted: nobody has a place in them any more."""
-        for shard in self.shards:
+        for shard in list(self.shards.values()):
             try:
                 self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
             except KafkaError:

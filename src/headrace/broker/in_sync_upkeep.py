@@ -29,7 +29,7 @@ class InSyncUpkeep:
         if now_ms - self._looked_ms >= broker.this.settings.lag_time_max_ms // 2:
             self._looked_ms = now_ms
             for topic in broker.topics.by_name.values():
-                for replica in topic.leaders:
+                for replica in topic.here():
                     if replica.leading is not None:
                         replica.tick(now_ms)
         self.propose(now)

@@ -122,7 +122,7 @@ class LogCleaner:
 
     def _leaders(self) -> Iterator[PartitionLeader]:
         for topic in self._topics.by_name.values():
-            yield from topic.leaders
+            yield from topic.here()
 
     def _compacted(self) -> Iterator[tuple[PartitionLeader, Cleanable]]:
         for leader in self._leaders():

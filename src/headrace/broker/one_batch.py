@@ -37,9 +37,10 @@ def append_to(
 ) -> ProduceResponse | bytes | None:
     """None, with nothing done: what waits or belongs to a transaction takes the long way."""
     topic, index, acks = found
-    leader = topic.leaders[index]
+    leader = topic.replicas[index]
     if (
-        not leader.commits_at_once
+        leader is None
+        or not leader.commits_at_once
         or len(records) <= LOW_ATTRIBUTES_AT
         or records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
     ):

@@ -1,4 +1,4 @@
-"""The partitions this broker leads, by name and by id.
+"""The replicas that this broker has, by topic and partition.
 
 Two dictionaries and a list per topic: the look-up of every produce and fetch. Kept equal to the
 committed metadata image by `broker.py`; nothing else changes it.
@@ -6,32 +6,49 @@ committed metadata image by `broker.py`; nothing else changes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader
+from headrace.replication.replica import PartitionLeader, PartitionReplica
 
 
 class Topic:
-    __slots__ = ("name", "id", "leaders", "acknowledgements", "is_internal")
+    __slots__ = ("name", "id", "replicas", "acknowledgements", "is_internal")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.id = topic_id
-        self.leaders: list[PartitionLeader] = []
+        self.replicas: list[PartitionReplica | None] = []  # by partition; None: on others only
         self.acknowledgements: dict[int, tuple[bytes, bytes]] = {}  # see acknowledgements.py
         self.is_internal = name in INTERNAL_TOPICS  # the coordinators' own
 
+    def has(self, index: int) -> bool:
+        return index < len(self.replicas) and self.replicas[index] is not None
+
+    def here(self) -> Iterator[PartitionReplica]:
+        """Those that this broker has, whether they lead or follow."""
+        return (replica for replica in self.replicas if replica is not None)
+
     def leader(self, index: int) -> PartitionLeader:
         """Raises NOT_LEADER_OR_FOLLOWER where another broker leads, or nobody."""
-        leader = self.replica(index)
-        if leader.led_since < 0:
+        replica = self.replica(index)
+        if replica.led_since < 0:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return leader
+        return replica
 
-    def replica(self, index: int) -> PartitionLeader:
-        if 0 <= index < len(self.leaders):
-            return self.leaders[index]
+    def replica(self, index: int) -> PartitionReplica:
+        """Leading or following; raises NOT_LEADER_OR_FOLLOWER where this broker has none."""
+        if 0 <= index < len(self.replicas):
+            replica = self.replicas[index]
+            if replica is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return replica
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def leader_if_here(self, index: int) -> PartitionLeader | None:
+        replica = self.replicas[index] if 0 <= index < len(self.replicas) else None
+        return replica if replica is not None and replica.leads else None
 
 
 class Topics:

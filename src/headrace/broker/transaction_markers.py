@@ -34,7 +34,8 @@ OVERTAKEN = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR
 FIRST_PAUSE_MS = 500
 LONGEST_PAUSE_MS = 8_000
 
-Written = list[tuple[PartitionLeader, int]]
+# Where a marker is, up to where it reaches, and since which epoch that partition was led then.
+Written = list[tuple[PartitionLeader, int, int]]
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +87,7 @@ class TransactionMarkers:
         ending = Ending(shard, found, sorted(found.partitions))
         self._endings[found.id] = ending
         leader = journal_of(shard).leader
-        self._when_committed([(leader, leader.log.end_offset)], ending)
+        self._when_committed([(leader, leader.log.end_offset, leader.led_since)], ending)
 
     def _go_on(self, ending: Ending) -> None:
         if self._endings.get(ending.decided.id) is not ending:
@@ -115,11 +116,11 @@ class TransactionMarkers:
         refused: KafkaError | None = None
         places, ending.left = ending.left, []
         for place in places:
-            leader = self._leader(place)
-            if leader is None:
-                continue
             try:
-                ending.written.append((leader, self._write_marker(ending, leader)))
+                leader = self._leader(place)
+                if leader is not None:
+                    end_offset = self._write_marker(ending, leader)
+                    ending.written.append((leader, end_offset, leader.led_since))
             except KafkaError as refusal:
                 ending.left.append(place)
                 refused = refusal
@@ -130,7 +131,7 @@ class TransactionMarkers:
         """None: the topic was deleted, and what the transaction wrote with it."""
         topic, index = place
         found = self._broker.topics.by_name.get(topic)
-        return found.leaders[index] if found is not None and index < len(found.leaders) else None
+        return found.leader(index) if found is not None and index < len(found.replicas) else None
 
     def _write_marker(self, ending: Ending, leader: PartitionLeader) -> int:
         decided = ending.decided
@@ -156,13 +157,24 @@ class TransactionMarkers:
 
     # --- waiting
 
+    def _take_back(self, written: Written, ending: Ending) -> None:
+        """Whoever leads a partition now may lack the marker that the leader before had taken."""
+        for each in list(written):
+            leader, _, led_since = each
+            if leader.led_since != led_since and not self._is_gone(leader):
+                written.remove(each)
+                ending.left.append((leader.topic, leader.index))
+
     def _when_committed(self, written: Written, ending: Ending) -> None:
         """Go on when the log of each is committed so far, or deleted."""
 
         def attempt(expired: bool) -> bool | None:
+            if not journal_of(ending.shard).is_led:
+                return False  # whoever leads it now ends the transaction
+            self._take_back(written, ending)
             if all(
                 leader.high_watermark >= offset or self._is_gone(leader)
-                for leader, offset in written
+                for leader, offset, _ in written
             ):
                 return True
             return False if expired else None
@@ -177,7 +189,7 @@ class TransactionMarkers:
             return
         ending.waits = True
         parked = Parked(
-            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[leader for leader, _ in written]
+            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[waits[0] for waits in written]
         )
         parked.complete = complete
         self._broker.purgatory.park(parked)

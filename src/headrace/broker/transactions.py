@@ -179,16 +179,16 @@ class TransactionCoordinator(Coordinator):
 
     def tick(self, now: Now) -> None:
         super().tick(now)
-        for shard in self.shards:
+        for shard in list(self.shards.values()):
             self._markers.finish(shard)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
-        known = len(self.shards)
+        known = dict(self.shards)
         super().follow(topic, now)
         if not self.shards:
             self._markers.forget_all()
-        if len(self.shards) != known:
-            for shard in self.shards:
+        for index, shard in list(self.shards.items()):
+            if known.get(index) is not shard:
                 self._markers.finish(shard)
 
     def _complete(self, shard: Shard, decided: Transaction) -> None:

@@ -177,6 +177,15 @@ class Replica(Generic[L]):
         if self.led_since == NOT_LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    @property
+    def leads(self) -> bool:
+        return self.led_since != NOT_LEADING
+
+    @property
+    def is_durable(self) -> bool:
+        """Only what is flushed counts as had."""
+        return self._durable
+
     def begin_epoch(self, epoch: int) -> None:
         """The log notes where the epoch begins, also if nothing is ever written in it: a follower
         that comes with a later epoch than our last batch must be told that it is none of ours."""
@@ -410,4 +419,5 @@ class Replica(Generic[L]):
             self.reach(min(self.log.recovery_point, self.log.end_offset))
 
 
-PartitionLeader = Replica[PartitionLog]
+PartitionReplica = Replica[PartitionLog]
+PartitionLeader = PartitionReplica  # one that leads

@@ -346,7 +346,7 @@ class Server:
 
     def _own_families(self) -> Iterator[Family]:
         loop, broker = self.loop, self.node.broker
-        leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.leaders)]
+        leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.here())]
         labelled = [({"topic": p.topic, "partition": p.index}, p) for p in leaders]
         lag_ms, loop.lag_ms = loop.lag_ms, 0
         shortages = self.node.durability.shortages + self.node.partitions.open_files.shortages

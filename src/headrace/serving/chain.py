@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.serving.api import Parked
 from headrace.serving.purgatory import Purgatory
 
@@ -55,6 +56,22 @@ def chain(
     first.attempt = attempt
     first.hangs_on.append(step)
     return first
+
+
+def or_refused(answer: Any | Parked, refuse: Callable[[ErrorCode], Any]) -> Any | Parked:
+    """The answer; if it waits and is refused in the end, what `refuse` makes of that: most answers
+    have no place of their own to say so."""
+    if isinstance(answer, Parked):
+        attempt = answer.attempt
+
+        def attempt_or_refuse(expired: bool) -> Any | None:
+            try:
+                return attempt(expired)
+            except KafkaError as refusal:
+                return refuse(refusal.code)
+
+        answer.attempt = attempt_or_refuse
+    return answer
 
 
 def one_after_the_other(

@@ -103,7 +103,7 @@ def test_a_topic_that_cannot_be_written_costs_no_memory_without_end(tmp_path, mo
     bench.create("orders")
     bench.advance(100)
     bench.advance(100)
-    leader = bench.node.broker.topics.by_name[AUDIT_TOPIC].leaders[0]
+    leader = bench.node.broker.topics.by_name[AUDIT_TOPIC].replicas[0]
     leader.log.settings.max_message_bytes = 1
     for number in range(30):
         bench.create(f"topic-{number}")

@@ -12,7 +12,10 @@ class Topic:
     """A topic, as the settings see it."""
 
     def __init__(self, *logs):
-        self.leaders = [Leader(index, each.log) for index, each in enumerate(logs)]
+        self.replicas = [Leader(index, each.log) for index, each in enumerate(logs)]
+
+    def here(self):
+        return self.replicas
 
 
 class Leader:

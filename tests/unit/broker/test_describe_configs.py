@@ -100,7 +100,7 @@ def test_codes(bench: Bench, kind: int, name: str, code: int) -> None:
 
 
 def test_a_change_for_the_running_broker_reaches_topics_at_once(bench: Bench) -> None:
-    leader = bench.node.broker.topics.by_name["orders"].leaders[0]
+    leader = bench.node.broker.topics.by_name["orders"].replicas[0]
     assert leader.log.settings.retention_ms == 72 * 3_600_000
     bench.alter(BROKER, "1", log_retention_ms="7777")
     assert leader.log.settings.retention_ms == 7777

@@ -105,7 +105,7 @@ def test_a_closed_session_is_gone(bench):
     session_id = open_session(bench).session_id
     assert ask(bench, session_id, -1).session_id == 0
     assert ask(bench, session_id, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    leaders = bench.node.broker.topics.by_name["orders"].leaders
+    leaders = bench.node.broker.topics.by_name["orders"].replicas
     assert all(not leader.sessions for leader in leaders)
 
 

@@ -60,7 +60,7 @@ class Leading(Bench):
 
     @property
     def replica(self):
-        return self.node.broker.topics.by_name["orders"].leaders[0]
+        return self.node.broker.topics.by_name["orders"].replicas[0]
 
     def follow(self, offset, *, last_epoch=-1, leader_epoch=0, max_wait_ms=0, session=None):
         wanted = fetch.FetchPartition(0, leader_epoch, offset, last_epoch, 0, 1_000_000)
@@ -163,6 +163,6 @@ def test_what_is_committed_is_remembered_over_a_restart(tmp_path):
     assert bench.replica.high_watermark == 1
     bench.stop()
     again = Bench(tmp_path)
-    replica = again.node.broker.topics.by_name["orders"].leaders[0]
+    replica = again.node.broker.topics.by_name["orders"].replicas[0]
     assert replica.log.end_offset == 2
     assert replica.high_watermark in (1, 2), "broker 2 is fenced: what follows is decided anew"

@@ -27,7 +27,7 @@ def bench(tmp_path):
 def expire(bench, *, after_ms):
     """As if so much time had passed for offsets, and none for sessions."""
     bench.now.wall_ms += after_ms
-    for shard in bench.node.broker.groups.shards:
+    for shard in bench.node.broker.groups.shards.values():
         shard.run(
             bench.now, lambda machine: Decision(offset_rules.expire_offsets(machine, bench.now))
         )

@@ -36,7 +36,7 @@ def test_the_offsets_topic_comes_into_being_when_somebody_asks_for_a_coordinator
     assert bench.join("g").error_code == E.NOT_COORDINATOR
     [found] = bench.find("g").coordinators
     assert (found.node_id, found.host, found.port, found.error_code) == (1, "127.0.0.1", 9092, 0)
-    assert len(bench.node.broker.topics.by_name["__consumer_offsets"].leaders) == 3
+    assert len(bench.node.broker.topics.by_name["__consumer_offsets"].replicas) == 3
     assert bench.find("g", version=0).node_id == 1
 
 

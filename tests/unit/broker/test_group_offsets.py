@@ -38,7 +38,7 @@ def bench(tmp_path):
 def kept(bench):
     """Key and value of every record in the log of offsets, by partition in order."""
     found = []
-    for leader in bench.node.broker.topics.by_name["__consumer_offsets"].leaders:
+    for leader in bench.node.broker.topics.by_name["__consumer_offsets"].replicas:
         data = leader.log.read(0, 1 << 20, up_to=leader.log.end_offset, at_least_one=True)
         if data is None:
             continue

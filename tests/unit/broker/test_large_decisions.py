@@ -90,7 +90,7 @@ def test_a_name_that_another_request_takes_meanwhile_is_refused(bench):
     found = codes(answers(bench, session))
     assert found.pop("t7") == E.TOPIC_ALREADY_EXISTS
     assert set(found.values()) == {E.NONE}
-    assert len(bench.node.broker.topics.by_name["t7"].leaders) == 3, "the first one has it"
+    assert len(bench.node.broker.topics.by_name["t7"].replicas) == 3, "the first one has it"
 
 
 def test_of_two_large_requests_for_one_name_the_first_has_it(bench):
@@ -100,7 +100,7 @@ def test_of_two_large_requests_for_one_name_the_first_has_it(bench):
     assert set(codes(bench.answer_on(first, create_topics)).values()) == {E.NONE}
     found = codes(bench.answer_on(second, create_topics))
     assert set(found.values()) == {E.TOPIC_ALREADY_EXISTS}
-    assert len(bench.node.broker.topics.by_name["t0"].leaders) == 1
+    assert len(bench.node.broker.topics.by_name["t0"].replicas) == 1
 
 
 def test_it_is_done_also_where_something_else_is_decided_all_the_time(bench):
@@ -150,7 +150,7 @@ def test_many_partitions_are_added_at_once_or_not_at_all(bench):
     assert len(bench.node.controller.image.topics["wide"].partitions) == 1
     found = {r.name: r.error_code for r in answers(bench, session, create_partitions).results}
     assert found == {"wide": E.NONE, "absent": E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert len(bench.node.broker.topics.by_name["wide"].leaders) == 901
+    assert len(bench.node.broker.topics.by_name["wide"].replicas) == 901
 
 
 def test_many_settings_are_changed_in_one_batch(bench):
@@ -165,7 +165,7 @@ def test_many_settings_are_changed_in_one_batch(bench):
     assert {result.error_code for result in answer.responses} == {E.NONE}
     assert bench.node.controller.image.configs[2, "t9"]["segment.ms"] == "9"
     assert len(batches_of_metadata(bench)[-1].records) == 2 * MANY
-    [leader] = bench.node.broker.topics.by_name["t9"].leaders
+    [leader] = bench.node.broker.topics.by_name["t9"].replicas
     assert leader.log.settings.segment_ms == 9
 
 

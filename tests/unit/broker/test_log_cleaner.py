@@ -88,7 +88,7 @@ def records(bench, topic):
 
 
 def log_of(bench, topic):
-    return bench.node.broker.topics.by_name[topic].leaders[0].log
+    return bench.node.broker.topics.by_name[topic].replicas[0].log
 
 
 def test_a_dirty_log_is_compacted_and_readers_see_the_rest(bench, runner):

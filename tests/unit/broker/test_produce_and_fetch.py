@@ -166,7 +166,7 @@ def test_everything_is_there_after_a_restart(tmp_path):
     assert [(t.name, t.topic_id, len(t.partitions)) for t in described.topics] == [
         ("orders", topic_id, 2)
     ]
-    [leader, _] = again.node.broker.topics.by_name["orders"].leaders
+    [leader, _] = again.node.broker.topics.by_name["orders"].replicas
     assert leader.log.settings.retention_ms == 5_000_000
 
 

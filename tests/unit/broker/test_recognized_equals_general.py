@@ -132,11 +132,11 @@ class World:
             self.change_topic(what, topic)
 
     def change_topic(self, what: str, topic: Any) -> None:
-        bench, leader = self.bench, topic.leaders[0]
+        bench, leader = self.bench, topic.replicas[0]
         if what == "delete":
             bench.delete(TOPIC)
         elif what == "grow":
-            bench.grow(TOPIC, len(topic.leaders) + 1)
+            bench.grow(TOPIC, len(topic.replicas) + 1)
         elif what == "epoch":
             leader.epoch += 1
         elif what == "two in sync":
@@ -208,7 +208,7 @@ class World:
         broker = self.bench.node.broker
         logs = []
         for topic in broker.topics.by_id.values():
-            for leader in topic.leaders:
+            for leader in topic.replicas:
                 log = leader.log
                 found = log.read(0, 1 << 30, up_to=log.end_offset, at_least_one=True)
                 records = b"" if found is None else found.file.read(found.length, found.position)

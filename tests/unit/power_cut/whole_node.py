@@ -86,7 +86,7 @@ class NodeOnVirtualDisk(TransactionBench):
         return {
             (leader.topic, leader.index): leader.log
             for topic in self.node.broker.topics.by_name.values()
-            for leader in topic.leaders
+            for leader in topic.replicas
         }
 
     def records(self, topic: str, partition: int) -> Iterator[tuple[int, bytes | None, bytes]]:

@@ -140,7 +140,7 @@ def damage_of(topic: Topic | None, asked: Wanted) -> list[Description]:
 
     Every Kafka client can ask for a topic's settings. Nothing is shown where nothing is wrong.
     """
-    logs = [] if topic is None else [(leader.index, leader.log) for leader in topic.leaders]
+    logs = [] if topic is None else [(leader.index, leader.log) for leader in topic.here()]
     damaged = [
         f"{index}:{each.first_offset}-{min(each.next_offset, log.end_offset) - 1}"
         for index, log in logs

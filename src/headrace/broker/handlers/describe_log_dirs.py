@@ -27,7 +27,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> Descr
     require_on_cluster(broker, call, Operation.DESCRIBE)
     by_name = broker.topics.by_name
     if request.topics is None:
-        topics = [describe(topic, range(len(topic.leaders))) for topic in by_name.values()]
+        topics = [describe(topic, range(len(topic.replicas))) for topic in by_name.values()]
     else:
         topics = [
             describe(by_name[wanted.topic], wanted.partitions)
@@ -46,9 +46,9 @@ def describe(topic: Topic, indexes: range | list[int]) -> DescribeLogDirsTopic:
     return DescribeLogDirsTopic(
         topic.name,
         [
-            DescribeLogDirsPartition(index, topic.leaders[index].log.size_bytes, 0, False)
+            DescribeLogDirsPartition(index, replica.log.size_bytes, 0, False)
             for index in indexes
-            if 0 <= index < len(topic.leaders)
+            if 0 <= index < len(topic.replicas) and (replica := topic.replicas[index]) is not None
         ],
     )
 

@@ -106,7 +106,7 @@ def find(
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     leader = topic.partitions[partition_for_group(key, len(topic.partitions))].leader
     endpoint = endpoint_of(broker, leader, listener)
-    if endpoint is None or (leader == broker.node_id and not coordinator.shards):
+    if endpoint is None or (leader == broker.node_id and not coordinator.partitions):
         # No shards: the topic is decided, and its files are still being made. Who was sent here
         # now would be told NOT_COORDINATOR, which not every client tries again.
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)

@@ -25,6 +25,7 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.serving.api import Api, Call, Parked
+from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC, may
 
 FIRST_VERSION_WITH_IDS = 10
@@ -42,6 +43,12 @@ def handle(
     response, commits, accepted = read(broker, request, call)
     if not accepted and request.topics:
         return response
+
+    def refuse(code: ErrorCode) -> OffsetCommitResponse:
+        for answer in accepted:
+            answer.error_code = code
+        return response
+
     try:
         answered: OffsetCommitResponse | Parked = broker.groups.ask(
             request.group_id,
@@ -54,13 +61,11 @@ def handle(
             call.now,
         )
     except KafkaError as refusal:
-        for answer in accepted:
-            answer.error_code = refusal.code
-        return response
+        return refuse(refusal.code)
     if len(commits) == len(accepted) == 1 and len(request.topics) == 1 and answered is response:
         topic = broker.image.topics[commits[0][0]]
         remember(call, request, topic, response)
-    return answered
+    return or_refused(answered, refuse)
 
 
 def read(

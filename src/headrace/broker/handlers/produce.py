@@ -51,8 +51,8 @@ FIRST_VERSION_WITH_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
 CLIENT_ID_ENDS = 10 + 0x7FFF  # in a frame, at most
 
-# A record the leader has appended and the high watermark has not reached yet: where it ends, and
-# since which epoch the leader led then.
+# A record that the leader has appended and the high watermark has not reached yet: whose, up to
+# where, and since which epoch it led then.
 Waiting = tuple[PartitionLeader, int, int, PartitionProduceResponse]
 
 
@@ -90,7 +90,7 @@ def append_one(
     topics = broker.topics
     topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
     part = data.partition_data[0]
-    if topic is None or not 0 <= part.index < len(topic.leaders) or part.records is None:
+    if topic is None or not 0 <= part.index < len(topic.replicas) or part.records is None:
         return None
     if topic.is_internal:
         return None
@@ -179,7 +179,7 @@ def append_all(
             if leader.waiting or leader.sessions:
                 broker.partition_changed(leader)
             if not leader.commits_at_once:
-                broker.appended(leader)
+                broker.commit_soon(leader)
                 if acks == ALL and leader.high_watermark < leader.log.end_offset:
                     waiting.append((leader, leader.log.end_offset, leader.led_since, answer))
         responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
@@ -194,18 +194,22 @@ def append_all(
 
 def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) -> Parked:
     def attempt(expired: bool) -> ProduceResponse | None:
-        for waits in list(waiting):
-            leader, end_offset, led_since, answer = waits
+        late = []
+        for each in waiting:
+            leader, end_offset, led_since, answer = each
             code = leader.outcome_of(end_offset, led_since)
-            if code is None and not expired:
-                continue
-            waiting.remove(waits)
-            if code is not NONE:
-                fail(answer, ErrorCode.REQUEST_TIMED_OUT if code is None else code)
-        return None if waiting else response
+            if code is None:
+                late.append(each)
+            elif code != NONE:
+                fail(answer, code)
+        waiting[:] = late  # what is decided stays so
+        if late and not expired:
+            return None
+        for _, _, _, answer in late:
+            fail(answer, ErrorCode.REQUEST_TIMED_OUT)
+        return response
 
-    leaders = [leader for leader, *_ in waiting]
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=leaders)
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[waits[0] for waits in waiting])
 
 
 def fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:

@@ -29,7 +29,7 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from headrace.serving.api import Api, Call, Parked
-from headrace.serving.chain import chain
+from headrace.serving.chain import chain, or_refused
 from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 
 
@@ -67,7 +67,7 @@ def handle(
             )
         except KafkaError as refusal:
             return refuse(refusal.code)
-        return answered
+        return or_refused(answered, refuse)
 
     try:
         require_group_id(request.group_id)

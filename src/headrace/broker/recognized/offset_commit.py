@@ -19,11 +19,17 @@ from headrace.coordination.group.offsets import NO_EXPIRY
 from headrace.environment import Now
 from headrace.metadata.image import TopicImage
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import KafkaError
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_commit as messages
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.serving.api import Call, Parked, Peer
+from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC
 
 FIRST_VERSION = 8
@@ -81,7 +87,16 @@ def answer(
         )
     except KafkaError:
         return None  # and is refused there
-    return answered
+    return or_refused(answered, lambda code: refused(request, topic, code))
+
+
+def refused(request: OffsetCommitRequest, topic: TopicImage, code: ErrorCode) -> Any:
+    """It has waited, and what it waited for did not come."""
+    index = request.topics[0].partitions[0].partition_index
+    parts = [OffsetCommitResponsePartition(index, code)]
+    return OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(request.topics[0].name, topic.id, parts)]
+    )
 
 
 def may_commit(broker: Broker, session: Peer, group_id: str, topic: str) -> bool:

@@ -1,0 +1,125 @@
+"""Partitions that this broker does not lead, or not any more: who asks is sent on, nothing is lost.
+
+The metadata are changed as a controller of several brokers would; the other brokers are not there.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.metadata.image import BrokerImage, Endpoint
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import find_coordinator, offset_commit, offset_fetch, produce
+from tests.unit.broker.bench import PARKED, Bench
+
+HERE, THERE = 1, 2
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path / "node", offsets_topic_num_partitions=1)
+    bench.create("orders", partitions=2)
+    return bench
+
+
+def change(bench, topic, index=0, **fields):
+    """The partition as another image has it, one leader epoch on."""
+    broker = bench.node.broker
+    endpoint = Endpoint("PLAINTEXT", "there", 9092)
+    other = BrokerImage(THERE, 1, bytes(16), (endpoint,), {}, None, False, False, ())
+    image = broker.image
+    found = image.topics[topic]
+    before = found.partitions[index]
+    after = before._replace(
+        leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1, **fields
+    )
+    partitions = (*found.partitions[:index], after, *found.partitions[index + 1 :])
+    changed = found._replace(partitions=partitions)
+    broker.image_changed(
+        replace(
+            image,
+            brokers={**image.brokers, THERE: other},
+            topics={**image.topics, topic: changed},
+            topics_by_id={**image.topics_by_id, found.id: changed},
+        )
+    )
+    bench.settle()
+
+
+BOTH = {"replicas": (HERE, THERE), "directories": (bytes(16), bytes(16))}
+
+
+def test_a_partition_that_moved_away_is_not_written_here(bench):
+    assert bench.produce("orders", "one").error_code == ErrorCode.NONE
+    change(bench, "orders", leader=THERE, isr=(HERE, THERE), **BOTH)
+    assert bench.produce("orders", "two").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.produce("orders", "two", partition=1).error_code == ErrorCode.NONE
+    assert bench.fetch("orders").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    change(bench, "orders", leader=HERE, isr=(HERE,), **BOTH)
+    answer = bench.produce("orders", "two")
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
+
+
+def test_acks_all_waits_for_the_others_and_is_refused_when_they_take_over(bench):
+    change(bench, "orders", leader=HERE, isr=(HERE, THERE), **BOTH)
+    session = bench.connect()
+    assert bench.produce("orders", "one", session=session) == PARKED
+    assert bench.produce("orders", "two", acks=1).error_code == ErrorCode.NONE
+    change(bench, "orders", leader=THERE, isr=(THERE,), **BOTH)
+    answer = bench.answer_on(session, produce, 12).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.base_offset == -1
+
+
+def test_a_replica_that_moved_to_others_leaves_no_files(bench):
+    change(bench, "orders", leader=THERE, isr=(THERE,), replicas=(THERE,), directories=(bytes(16),))
+    assert bench.produce("orders", "one").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    names = [path.name for path in bench.folder.iterdir()]
+    assert "orders-0" not in names and "orders-1" in names
+    unknown = bench.produce("orders", "one", partition=2)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def commit(bench, offset, session=None):
+    partition = offset_commit.OffsetCommitRequestPartition(0, offset)
+    topic = offset_commit.OffsetCommitRequestTopic("orders", partitions=[partition])
+    request = offset_commit.OffsetCommitRequest("billing", topics=[topic])
+    answer = bench.ask(offset_commit, request, version=8, session=session)
+    return answer if answer == PARKED else answer.topics[0].partitions[0].error_code
+
+
+def committed(bench):
+    group = offset_fetch.OffsetFetchRequestGroup("billing", topics=None)
+    request = offset_fetch.OffsetFetchRequest(groups=[group])
+    found = bench.ask(offset_fetch, request, version=8).groups[0]
+    return found.error_code or found.topics[0].partitions[0].committed_offset
+
+
+def coordinator(bench):
+    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=["billing"])
+    (found,) = bench.ask(find_coordinator, request).coordinators
+    return found.node_id
+
+
+def test_a_group_goes_with_the_leader_of_its_partition_and_comes_back(bench):
+    assert coordinator(bench) == HERE
+    assert commit(bench, 5) == ErrorCode.NONE
+    change(bench, "__consumer_offsets", leader=THERE, isr=(HERE, THERE), **BOTH)
+    assert coordinator(bench) == THERE
+    assert commit(bench, 6) == ErrorCode.NOT_COORDINATOR
+    assert committed(bench) == ErrorCode.NOT_COORDINATOR
+    change(bench, "__consumer_offsets", leader=HERE, isr=(HERE,), **BOTH)
+    assert committed(bench) == 5, "loaded again from its log"
+    assert commit(bench, 7) == ErrorCode.NONE and committed(bench) == 7
+
+
+@pytest.mark.parametrize("recognized", [False, True])
+def test_a_commit_that_waits_for_others_is_not_confirmed_when_they_take_over(bench, recognized):
+    session = bench.connect()
+    assert coordinator(bench) == HERE
+    if recognized:
+        assert commit(bench, 4, session) == ErrorCode.NONE
+    change(bench, "__consumer_offsets", leader=HERE, isr=(HERE, THERE), **BOTH)
+    assert commit(bench, 5, session) == PARKED
+    change(bench, "__consumer_offsets", leader=THERE, isr=(THERE,), **BOTH)
+    answer = bench.answer_on(session, offset_commit, 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
