@@ -316,6 +316,8 @@ _LEAST = (
 _ORDERED = (
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     *(
         (f"group.{kind}.{a}{what}", f"group.{kind}.{b}{what}")
         for kind in ("consumer", "share", "streams")

@@ -1,8 +1,8 @@
 """Listeners as Kafka writes them, `NAME://HOST:PORT`, and which of them this node opens.
 
-Listeners between controllers are read and not opened yet. What a listener with TLS or SASL asks of
-its clients is in `security.py`. Host names are not looked up; only `localhost` and addresses of the
-loopback network count as this machine's own.
+Which of them a node of some role may have is in `cluster_settings.py`, what a listener with TLS or
+SASL asks of its clients in `security.py`. Host names are not looked up; only `localhost` and
+addresses of the loopback network count as this machine's own.
 """
 
 from __future__ import annotations
@@ -85,21 +85,8 @@ def split_listeners(
         for name, found in everyone.items()
     }
     clients = tuple(found for name, found in everyone.items() if name not in for_controllers)
-    if not clients:
-        raise BadValue("listeners has no entry for clients, only for controllers.")
-    _require_between_brokers(values, {found.name for found in clients})
     controllers = tuple(found for name, found in everyone.items() if name in for_controllers)
     return clients, controllers
-
-
-def _require_between_brokers(values: Mapping[str, Any], names: set[str]) -> None:
-    """No other broker can come yet; but what is said of their listener must make sense."""
-    named = values["inter.broker.listener.name"]
-    if named and named.upper() not in names:
-        raise BadValue(f"inter.broker.listener.name={named} is not in listeners.")
-    protocol = values["security.inter.broker.protocol"]
-    if not named and protocol != "PLAINTEXT" and protocol not in names:
-        raise BadValue(f"security.inter.broker.protocol={protocol} is not in listeners.")
 
 
 def _protocols(text: str) -> dict[str, str]:

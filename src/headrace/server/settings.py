@@ -44,11 +44,11 @@ from headrace.server.addresses import (
     parse_address,
     split_listeners,
 )
+from headrace.server.cluster_settings import FOR_SEVERAL_CONTROLLERS, Place, place_of
 
 log = logging.getLogger(__name__)
 
 OUR_OWN = "headrace."
-ROLES = {"broker", "controller"}
 
 
 class CannotStart(Exception):
@@ -66,6 +66,7 @@ class Settings:
     # Passwords are among both, so they are not shown.
     values: dict[str, Any] = field(repr=False)  # every broker setting by Kafka's name, typed
     given: dict[str, str] = field(repr=False)  # those that were set, as text
+    place: Place
     metrics: tuple[str, int] | None = None
 
     def for_node(self, ports: Mapping[str, int]) -> NodeSettings:
@@ -191,8 +192,12 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
     if fault is not None:
         raise CannotStart(fault)
     _require_authorizer(given, values)
-    _require_cluster_of_one(values)
     clients, controllers = split_listeners(values)
+    place = place_of(values, texts, clients, controllers)
+    _require_cluster_of_one(place)
+    if place.is_one_of_many:
+        texts = {**FOR_SEVERAL_CONTROLLERS, **texts}
+        values = broker_values(texts, {})
     if not insecure:
         _require_loopback((*clients, *controllers), texts)
     everyone = (*clients, *controllers)
@@ -205,6 +210,7 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
         controller_endpoint=_controller_endpoint(controllers, values),
         values=values,
         given=texts,
+        place=place,
         metrics=None if metrics is None else parse_address(metrics, "--metrics"),
     )
 
@@ -270,22 +276,17 @@ def _require_authorizer(given: dict[str, Given], values: Mapping[str, Any]) -> N
             log.warning("%s%s means nothing without %s", setting.where, name, AUTHORIZER_CLASS)
 
 
-def _require_cluster_of_one(values: Mapping[str, Any]) -> None:
-    roles = values["process.roles"]
-    if set(roles) != ROLES:
+def _require_cluster_of_one(place: Place) -> None:
+    """What the settings ask for makes sense, and is not there yet."""
+    if not (place.is_broker and place.is_controller):
         raise CannotStart(
-            f"process.roles={','.join(roles)} is not supported yet: a node is broker and "
-            "controller in one; write process.roles=broker,controller or leave it out."
+            "A node that is only broker or only controller is not supported yet; write "
+            "process.roles=broker,controller or leave it out."
         )
-    voters = values["controller.quorum.voters"]
-    if len(voters) > 1 or len(values["controller.quorum.bootstrap.servers"]) > 1:
+    if place.is_one_of_many:
         raise CannotStart(
             "A quorum of several controllers is not supported yet; name this node alone in "
             "controller.quorum.voters and controller.quorum.bootstrap.servers, or leave them out."
-        )
-    if voters and voters[0].partition("@")[0] != str(values["node.id"]):
-        raise CannotStart(
-            f"controller.quorum.voters={voters[0]} does not name node.id={values['node.id']}."
         )
 
 
