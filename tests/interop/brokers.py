@@ -234,7 +234,7 @@ class ApacheNode(Node):
         self.properties = folder / "server.properties"
 
     def start(self) -> None:
-        self._write_properties()
+        self.write_properties()
         if not (self.data / "meta.properties").exists():
             self._format()
         super().start()
@@ -242,7 +242,7 @@ class ApacheNode(Node):
     def command(self) -> list[str]:
         return java_command("kafka.Kafka", str(self.properties), heap=self.heap)
 
-    def _write_properties(self) -> None:
+    def write_properties(self) -> None:
         controller = f"127.0.0.1:{self.controller_port}"
         settings = {
             "process.roles": "broker,controller",

@@ -1,4 +1,4 @@
-"""A new cluster's first files, as Apache's `kafka-storage format --standalone` writes them.
+"""A new cluster's first files, as Apache's `kafka-storage format` writes them.
 
 `bootstrap.checkpoint` in the data folder and the first voters in the metadata folder. Formatting a
 folder that already belongs to a cluster is refused by whoever calls this: `meta.properties`, which
@@ -35,9 +35,21 @@ def format_data_folder(
     disk: Disk, data_folder: str, *, voter: Voter, records: Iterable[Any], wall_ms: int
 ) -> None:
     """After this, and `meta.properties`, a node can start here as a quorum of one."""
+    write_first_files(disk, data_folder, voters=(voter,), records=records, wall_ms=wall_ms)
+
+
+def write_first_files(
+    disk: Disk,
+    data_folder: str,
+    *,
+    voters: tuple[Voter, ...],
+    records: Iterable[Any],
+    wall_ms: int,
+    metadata_version: int = dict(NEW_CLUSTER_LEVELS)[METADATA_VERSION],
+) -> None:
+    """No `voters`: the folder does not say who votes, its node finds the quorum by its settings."""
     folder = f"{data_folder}/{METADATA_FOLDER}"
     disk.make_folder(folder)
-    levels = dict(NEW_CLUSTER_LEVELS)
     disk.write_file(
         f"{data_folder}/{BOOTSTRAP_FILE}",
         snapshot_batches(
@@ -45,9 +57,11 @@ def format_data_folder(
             epoch=0,
             last_contained_ms=0,
             wall_ms=wall_ms,
-            metadata_version=levels[METADATA_VERSION],
+            metadata_version=metadata_version,
         ),
     )
+    if not voters:
+        return
     disk.write_file(
         f"{folder}/{SnapshotId(0, 0).file_name}",
         snapshot_batches(
@@ -55,9 +69,9 @@ def format_data_folder(
             epoch=0,
             last_contained_ms=wall_ms,
             wall_ms=wall_ms,
-            metadata_version=levels[METADATA_VERSION],
+            metadata_version=metadata_version,
             kraft_version=1,
-            voters=(voter,),
+            voters=voters,
         ),
     )
 

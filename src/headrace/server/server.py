@@ -31,9 +31,10 @@ from headrace.metadata.configs import layers
 from headrace.metadata.image import MetadataImage
 from headrace.node import Node, NodeSettings
 from headrace.protocol.errors import KafkaError
-from headrace.server.addresses import Listener as Place
+from headrace.server.addresses import Listener as ListenerAddress
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
+from headrace.server.cluster_settings import Place
 from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
 from headrace.server.folder_rights import close_to_others
@@ -82,6 +83,7 @@ class Server:
     def __init__(
         self, settings: Settings, *, clock: Clock | None = None, poller: Poller | None = None
     ) -> None:
+        require_cluster_of_one(settings.place)
         self.settings = settings
         self.disk = RealDisk()
         self.now = Now(0, 0)
@@ -241,7 +243,7 @@ class Server:
         """A door on loopback for it alone, and the password for that (docs/decisions/0009)."""
         opened = Listener(DELAY_LISTENER, "127.0.0.1", 0, backlog=8)
         password = os.urandom(32).hex()
-        place = Place(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")
+        place = ListenerAddress(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")
         security.admit(place, delay_login.USER, password)
         self.node.broker.endpoints[opened.name] = Endpoint(opened.host, opened.port)
         self.door.open_also(opened)
@@ -393,6 +395,20 @@ class Server:
             "counter",
             "Bytes of records appended by clients.",
             [(labels, p.bytes_in) for labels, p in labelled],
+        )
+
+
+def require_cluster_of_one(place: Place) -> None:
+    """What the settings ask for makes sense, and is not there yet."""
+    if not (place.is_broker and place.is_controller):
+        raise CannotStart(
+            "A node that is only broker or only controller is not supported yet; write "
+            "process.roles=broker,controller or leave it out."
+        )
+    if place.is_one_of_many:
+        raise CannotStart(
+            "A quorum of several controllers is not supported yet; name this node alone in "
+            "controller.quorum.voters and controller.quorum.bootstrap.servers, or leave them out."
         )
 
 

@@ -194,7 +194,6 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
     _require_authorizer(given, values)
     clients, controllers = split_listeners(values)
     place = place_of(values, texts, clients, controllers)
-    _require_cluster_of_one(place)
     if place.is_one_of_many:
         texts = {**FOR_SEVERAL_CONTROLLERS, **texts}
         values = broker_values(texts, {})
@@ -274,20 +273,6 @@ def _require_authorizer(given: dict[str, Given], values: Mapping[str, Any]) -> N
             raise CannotStart(f"{setting.where}{fault}") from None
         if not values[AUTHORIZER_CLASS]:
             log.warning("%s%s means nothing without %s", setting.where, name, AUTHORIZER_CLASS)
-
-
-def _require_cluster_of_one(place: Place) -> None:
-    """What the settings ask for makes sense, and is not there yet."""
-    if not (place.is_broker and place.is_controller):
-        raise CannotStart(
-            "A node that is only broker or only controller is not supported yet; write "
-            "process.roles=broker,controller or leave it out."
-        )
-    if place.is_one_of_many:
-        raise CannotStart(
-            "A quorum of several controllers is not supported yet; name this node alone in "
-            "controller.quorum.voters and controller.quorum.bootstrap.servers, or leave them out."
-        )
 
 
 def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str]) -> None:

@@ -1,0 +1,136 @@
+"""`headrace format`: makes the data folder of a node, as Apache's `kafka-storage format` does.
+
+`headrace start` formats a folder of its own as a cluster of one; this is for nodes whose cluster or
+quorum is named beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster import Json
+from headrace.cli.failure import Failure
+from headrace.cli.key_values import key_values
+from headrace.protocol import uuids
+from headrace.server.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.real_disk import RealDisk
+from headrace.server.server import lock_folder
+from headrace.server.settings import CannotStart, Settings, load_settings
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+
+@app.command("format")
+def format_(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="The node's server.properties file."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The data folder (default: what the file says)."),
+    ] = None,
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting. Repeat for more."),
+    ] = [],
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id", "-t", metavar="ID", help="The same for all nodes (default: a new one)."
+        ),
+    ] = None,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="Begin a quorum of this controller alone.")
+    ] = False,
+    initial: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers",
+            metavar="LIST",
+            help="Begin a quorum of these: ID@HOST:PORT:DIRECTORY-ID, with commas between.",
+        ),
+    ] = None,
+    no_initial: Annotated[
+        bool,
+        typer.Option(
+            "--no-initial-controllers", help="A controller that joins a quorum which is there."
+        ),
+    ] = False,
+    feature: Annotated[
+        list[str],
+        typer.Option(
+            "--feature", metavar="NAME=LEVEL", help="A level to begin with. Repeat for more."
+        ),
+    ] = [],
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", help="It is well if it was formatted before.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the data folder of a node: whose it is, and its first quorum."""
+    if standalone + (initial is not None) + no_initial > 1:
+        raise Failure(
+            "Say one of --standalone, --initial-controllers and --no-initial-controllers."
+        )
+    try:
+        settings = load_settings(
+            config_file=config,
+            overrides=key_values(set_, option="--set"),
+            data=data,
+            insecure=True,  # nobody listens yet
+        )
+        _require_a_way(settings, standalone or initial is not None or no_initial)
+        lock = lock_folder(settings.log_dir)
+        try:
+            identity = format_folder(
+                RealDisk(),
+                settings,
+                cluster_id=cluster_id,
+                standalone=standalone,
+                controllers=initial
+                and initial_controllers(initial, settings.place.controller_listener)
+                or None,
+                levels=levels_of(key_values(feature, option="--feature")),
+                randomness=os.urandom,
+                wall_ms=time.time_ns() // 1_000_000,
+            )
+        finally:
+            lock.release()
+    except CannotStart as refusal:
+        raise Failure(str(refusal)) from refusal
+    if not identity.is_new and not ignore_formatted:
+        raise Failure(
+            f"{settings.log_dir} was formatted already, for node {identity.node_id} of the cluster "
+            f"{identity.cluster_id}; --ignore-formatted takes it as it is."
+        )
+    about = {
+        "data": settings.log_dir,
+        "cluster_id": identity.cluster_id,
+        "node_id": identity.node_id,
+        "directory_id": uuids.to_text(identity.directory_id),
+        "formatted": identity.is_new,
+    }
+    if as_json:
+        output.answer_json(about)
+        return
+    done = "Formatted" if identity.is_new else "Formatted before, and not touched:"
+    output.say(f"{done} {settings.log_dir}")
+    output.say(f"  cluster    {identity.cluster_id}")
+    output.say(f"  node       {identity.node_id}")
+    output.say(f"  directory  {about['directory_id']}")
+
+
+def _require_a_way(settings: Settings, is_said: bool) -> None:
+    place = settings.place
+    if place.is_controller and not place.static_voters and not is_said:
+        raise Failure(
+            "How does the quorum begin? --standalone: with this controller alone. "
+            "--initial-controllers LIST: with these. --no-initial-controllers: it is there already."
+        )
