@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from headrace.broker.controller_port import ControllerPort
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import GROUP_KEY, GroupCoordinator
@@ -24,12 +25,7 @@ from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
-from headrace.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-)
 from headrace.protocol.messages.metadata import MetadataResponseTopic
-from headrace.protocol.steps import Steps
 from headrace.replication.replica import PartitionLeader, PartitionReplica
 from headrace.replication.this_broker import NOT_CHECKED, ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
@@ -48,45 +44,6 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
-
-
-class ControllerPort(Protocol):
-    """What a broker asks of the controller, wherever it is; answers come when it is committed."""
-
-    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
-        """Make topics with the settings of the broker; those that cannot be made are left out."""
-        ...
-
-    def create_topics_in_slices(
-        self, names: list[str], answer: Callable[[], Any], now: Now
-    ) -> Steps:
-        """The same for many."""
-        ...
-
-    def create_internal_topic(
-        self,
-        name: str,
-        partitions: int,
-        replicas: int,
-        settings: Mapping[str, str],
-        answer: Callable[[], Any],
-        now: Now,
-    ) -> Any:
-        """A coordinator's topic; one that is there already is left as it is."""
-        ...
-
-    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
-        """`answer(first, count)` with a block of ids that nobody else has."""
-        ...
-
-    def alter_partition(
-        self,
-        request: AlterPartitionRequest,
-        answered: Callable[[AlterPartitionResponse | None], None],
-        now: Now,
-    ) -> None:
-        """`answered` is called once: when it is committed, or with None when it may not be."""
-        ...
 
 
 class Broker:

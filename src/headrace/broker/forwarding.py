@@ -8,19 +8,18 @@ is lost; CreateTopics sent once more by the client then says that the topic is t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from headrace.environment import Address, Now, Peers
+from headrace.broker.controller_channel import ControllerChannel
+from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import envelope
-from headrace.protocol.messages.envelope import EnvelopeResponse
+from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.envelopes import disclose, enclose
 from headrace.serving.purgatory import Purgatory
 
 LANE = "forwarding"
-REST_MS = 100
 # Of requests that name no time of their own; as Kafka's request.timeout.ms.
 USUAL_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
@@ -39,36 +38,21 @@ class Forwarded:
 
 
 class Forwarding:
-    def __init__(
-        self,
-        peers: Peers,
-        controller: Callable[[], Address | None],
-        purgatory: Purgatory,
-        now: Now,
-    ) -> None:
-        """`controller` is where the active one listens, as far as this node knows."""
-        self._peers = peers
-        self._controller = controller
+    def __init__(self, channel: ControllerChannel, purgatory: Purgatory, now: Now) -> None:
+        self._channel = channel
         self._purgatory = purgatory
         self._now = now
 
     def forward(self, api: Api, request: Any, call: Call) -> Parked:
         enclosed = enclose(api.messages, request, call)
-        version, forwarded = call.version, Forwarded()
-        deadline_ms = self._now.monotonic_ms + _timeout_ms(request)
+        return self.send(api, call.version, enclosed, timeout_of(request))
 
-        def send() -> None:
-            left_ms = deadline_ms - self._now.monotonic_ms
-            place = self._controller()
-            if place is None:
-                self._later(send, deadline_ms)
-            elif left_ms > 0:
-                self._peers.ask(place, LANE, envelope, enclosed, answered, timeout_ms=left_ms)
+    def send(self, api: Api, version: int, enclosed: EnvelopeRequest, timeout_ms: int) -> Parked:
+        forwarded = Forwarded()
 
         def answered(answer: EnvelopeResponse | None) -> None:
-            if answer is None or answer.error_code in ASK_AGAIN:
-                self._later(send, deadline_ms)
-                return
+            if answer is None:
+                return  # `attempt` expires at the same moment
             try:
                 forwarded.answer = disclose(api.messages, version, answer)
             except KafkaError as refusal:
@@ -82,22 +66,16 @@ class Forwarding:
                 raise forwarded.answer
             return forwarded.answer
 
-        send()
+        self._channel.ask(envelope, enclosed, answered, is_answer=_is_final, timeout_ms=timeout_ms)
+        deadline_ms = self._now.monotonic_ms + timeout_ms
         return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[forwarded])
 
-    def _later(self, send: Callable[[], None], deadline_ms: int) -> None:
-        at_ms = self._now.monotonic_ms + REST_MS
-        if at_ms >= deadline_ms:
-            return
 
-        def rested(answer: Any) -> None:
-            send()
-
-        rest = Parked(lambda expired: expired or None, deadline_ms=at_ms, hangs_on=[])
-        rest.complete = rested
-        self._purgatory.park(rest)
+def _is_final(answer: EnvelopeResponse) -> bool:
+    return answer.error_code not in ASK_AGAIN
 
 
-def _timeout_ms(request: Any) -> int:
+def timeout_of(request: Any) -> int:
+    """What a client says that it waits, within bounds; in milliseconds."""
     wanted: int = getattr(request, "timeout_ms", USUAL_TIMEOUT_MS)
     return min(max(wanted, 1), LONGEST_TIMEOUT_MS)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.broker.forwarding import REST_MS, Forwarding
+from headrace.broker.controller_channel import REST_MS, ControllerChannel
+from headrace.broker.forwarding import LANE, Forwarding
 from headrace.environment import Address, Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import create_topics
@@ -20,7 +21,10 @@ class Story:
     def __init__(self, timeout_ms=10_000):
         self.now, self.purgatory = Now(0, 0), Purgatory()
         self.controller, self.asked, self.answers = FIRST, [], []
-        forwarding = Forwarding(self, lambda: self.controller, self.purgatory, self.now)
+        self.channel = ControllerChannel(
+            self, lambda: self.controller, self.purgatory, self.now, LANE
+        )
+        forwarding = Forwarding(self.channel, self.purgatory, self.now)
         request = CreateTopicsRequest(timeout_ms=timeout_ms)
         parked = forwarding.forward(API, request, a_call())
         parked.complete = self.answers.append

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headrace.controller.controller import Controller
 from headrace.controller.replica_directories import directories_failed
+from headrace.environment import Now
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import broker_heartbeat as messages
@@ -22,23 +23,29 @@ from headrace.serving.rights import require_on_cluster
 def handle(
     controller: Controller, request: BrokerHeartbeatRequest, call: Call
 ) -> BrokerHeartbeatResponse | Parked:
-    now = call.now
-    minimum = controller.settings.min_in_sync_replicas
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
-        decision = controller.sessions.heartbeat(
-            controller.image,
-            request,
-            end_offset=controller.image.offset + 1,
-            min_in_sync_replicas=minimum,
-            now_ms=now.monotonic_ms,
-        )
-        controller.append(decision.records, now)
-        broker = controller.image.brokers[request.broker_id]
-        failed = directories_failed(controller.image, broker, request.offline_log_dirs, minimum)
-        controller.append(list(failed), now)
+        return heartbeat(controller, request, call.now)
     except KafkaError as refusal:
         return BrokerHeartbeatResponse(error_code=refusal.code)
+
+
+def heartbeat(
+    controller: Controller, request: BrokerHeartbeatRequest, now: Now
+) -> BrokerHeartbeatResponse | Parked:
+    """Of any broker, also of the one in this process; raises KafkaError."""
+    minimum = controller.settings.min_in_sync_replicas
+    decision = controller.sessions.heartbeat(
+        controller.image,
+        request,
+        end_offset=controller.image.offset + 1,
+        min_in_sync_replicas=minimum,
+        now_ms=now.monotonic_ms,
+    )
+    controller.append(decision.records, now)
+    broker = controller.image.brokers[request.broker_id]
+    failed = directories_failed(controller.image, broker, request.offline_log_dirs, minimum)
+    controller.append(list(failed), now)
     return controller.answer(decision.response, now, late=_late)
 
 

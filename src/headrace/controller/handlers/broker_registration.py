@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.controller.broker_registrations import register
 from headrace.controller.controller import Controller
+from headrace.environment import Now
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import broker_registration as messages
@@ -23,21 +24,35 @@ from headrace.serving.rights import require_on_cluster
 def handle(
     controller: Controller, request: BrokerRegistrationRequest, call: Call
 ) -> BrokerRegistrationResponse | Parked:
-    now = call.now
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         known = controller.image.brokers.get(request.broker_id)
-        is_own = request.broker_id == controller.settings.node_id
-        decision = register(
-            controller.image,
-            request,
-            call.version,
-            epoch=controller.image.offset + 1,
-            has_session=is_own or controller.sessions.is_alive(known, now.monotonic_ms),
-            min_in_sync_replicas=controller.settings.min_in_sync_replicas,
+        # The broker in this process is as alive as we are: nobody registers in its place.
+        is_alive = request.broker_id == controller.settings.node_id or (
+            controller.sessions.is_alive(known, call.now.monotonic_ms)
         )
+        return register_broker(controller, request, call.version, call.now, has_session=is_alive)
     except KafkaError as refusal:
         return BrokerRegistrationResponse(error_code=refusal.code)
+
+
+def register_broker(
+    controller: Controller,
+    request: BrokerRegistrationRequest,
+    version: int,
+    now: Now,
+    *,
+    has_session: bool,
+) -> BrokerRegistrationResponse | Parked:
+    """`has_session`: a broker of this id was heard of lately. Raises KafkaError."""
+    decision = register(
+        controller.image,
+        request,
+        version,
+        epoch=controller.image.offset + 1,
+        has_session=has_session,
+        min_in_sync_replicas=controller.settings.min_in_sync_replicas,
+    )
     answer = controller.commit(decision.records, decision.response, now, late=_late)
     epoch = decision.response.broker_epoch
     controller.sessions.registered(request.broker_id, epoch, now.monotonic_ms)
