@@ -177,6 +177,8 @@ class Node:
         values = self.settings.values
         yield values["log.retention.check.interval.ms"], self._apply_retention
         yield values["log.flush.offset.checkpoint.interval.ms"], self._checkpoint
+        often_ms = values["replica.high.watermark.checkpoint.interval.ms"]
+        yield often_ms, self._checkpoint_high_watermarks
         yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
         yield 1_000, self._every_second
         yield COORDINATORS_LOOK_MS, self.broker.tick
@@ -194,7 +196,10 @@ class Node:
             self.controller.files_are_made()
         if answers and may_answer and not self._answers_first:
             answers.run(is_over)
-        return bool(changes) or (may_answer and bool(answers))
+        replicated = self.broker.replica_fetching.answers
+        if replicated:
+            replicated.run(is_over)
+        return bool(changes) or bool(replicated) or (may_answer and bool(answers))
 
     def end_turn(self) -> bool:
         """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""
@@ -395,6 +400,13 @@ class Node:
     def _checkpoint(self) -> None:
         self.durability.in_background(self.partitions.checkpoint_work(self._high_watermarks()))
 
+    def _checkpoint_high_watermarks(self) -> None:
+        """A node that is alone has all of its logs committed, and need not remember how far."""
+        if len(self.broker.image.brokers) > 1:
+            work = self.partitions.high_watermark_work(self._high_watermarks())
+            if work is not None:
+                self.durability.in_background(work)
+
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {
             (leader.topic, leader.index): leader.high_watermark
@@ -419,6 +431,7 @@ class Node:
 
     def _close_logs(self) -> None:
         """Nobody is served any more, so this may wait for the disk."""
+        self.broker.replica_fetching.stop()
         try:
             epoch = self.controller.broker_epoch
             self.partitions.close(epoch, self._high_watermarks(), self._together)

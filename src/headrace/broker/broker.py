@@ -19,10 +19,11 @@ from headrace.broker.in_sync_upkeep import InSyncUpkeep
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.replica_fetching import ReplicaFetching
 from headrace.broker.start_offsets import StartOffsets
 from headrace.broker.topics import Topic, Topics
 from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
-from headrace.environment import Now
+from headrace.environment import Now, Peers
 from headrace.metadata import configs
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
@@ -81,8 +82,9 @@ class Broker:
         "transactions",
         "coordinators",
         "authorizer",
-        "this",
         "in_sync_upkeep",
+        "inter_broker_listener",
+        "replica_fetching",
     )
 
     def __init__(
@@ -102,9 +104,10 @@ class Broker:
         flushes: list[Any],
         authorizer: Authorizer | None = None,
         controllers: Mapping[str, Endpoint] | None = None,
+        peers: Peers | None = None,
     ) -> None:
+        """`peers` None: this node has no others to ask."""
         self.node_id = node_id
-        self.this = ThisBroker(node_id)  # as its replicas see it
         self.given = given  # the settings this node was started with, as text
         self.values = values  # what holds now, by Kafka's names, typed
         self.purgatory = purgatory
@@ -112,7 +115,9 @@ class Broker:
         self.endpoints = endpoints  # by listener name
         self.controllers = controllers or {}  # those of controllers
         self.image = image
+        # As its replicas see it.
         self.this = ThisBroker(node_id, settings=replication_settings(values))
+        self.inter_broker_listener = inter_broker_listener(values)
         self.topics = Topics()
         self.fetch_sessions = FetchSessions(
             values["max.incremental.fetch.session.cache.slots"], new_session_id
@@ -139,6 +144,7 @@ class Broker:
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
         self.in_sync_upkeep = InSyncUpkeep(self)
+        self.replica_fetching = ReplicaFetching(self, peers)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         # by FindCoordinator's types
@@ -214,9 +220,10 @@ class Broker:
         return lost
 
     def tick(self) -> None:
-        """What is due by time at coordinators and in-sync replicas."""
+        """What is due by time at coordinators, in-sync replicas and followers."""
         self.coordinators_tick()
         self.in_sync_upkeep.tick(self.now)
+        self.replica_fetching.go_on()
 
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():
@@ -254,7 +261,7 @@ class Broker:
             if before.topics_by_id.get(topic_id) is not topic:
                 self.changes.add(self._take_over(topic_id), image.offset)
         # Last: a coordinator may have markers to write to the partitions of any other topic.
-        self.changes.add(self._lead_coordinators(), image.offset)
+        self.changes.add(self._finish_change(), image.offset)
         if gone:
             self._coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
@@ -283,10 +290,12 @@ class Broker:
     def open_what_had_no_room(self) -> None:
         for topic_id in list(self.unopened):
             self.changes.add(self._take_over(topic_id), self.image.offset)
-        self.changes.add(self._lead_coordinators(), self.image.offset)
+        self.changes.add(self._finish_change(), self.image.offset)
 
-    def _lead_coordinators(self) -> Iterator[None]:
+    def _finish_change(self) -> Iterator[None]:
+        """All replicas have the roles that the image gives them."""
         self._coordinators_follow()
+        self.replica_fetching.go_on()
         yield
 
     def _take_over(self, topic_id: bytes) -> Iterator[None]:
@@ -330,8 +339,12 @@ class Broker:
             replica = topic.replicas[index]
             if replica is None:
                 continue
+            before = replica.following
             replica.follow(partition, now_ms)
+            if replica.following is not None or before is not None:
+                self.replica_fetching.follow(replica)
             if self.node_id not in partition.replicas:  # it has moved to others
+                self.replica_fetching.forget(replica)
                 topic.replicas[index] = None
                 self.partitions.delete(topic.name, index)
 
@@ -364,6 +377,7 @@ class Broker:
         if topic is not None:
             self.topics.remove(topic)
             for replica in topic.here():
+                self.replica_fetching.forget(replica)
                 self.partition_changed(replica)  # who waits here learns that the topic is gone
 
     def _delete_files(self, described: TopicImage) -> Iterator[None]:
@@ -371,3 +385,10 @@ class Broker:
         for index in range(len(described.partitions)):
             self.partitions.delete(described.name, index)
             yield
+
+
+def inter_broker_listener(values: Mapping[str, Any]) -> str:
+    """The name of the listener by which brokers reach each other."""
+    named: str | None = values["inter.broker.listener.name"]
+    protocol: str = values["security.inter.broker.protocol"]
+    return named.upper() if named else protocol

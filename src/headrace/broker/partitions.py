@@ -61,6 +61,7 @@ class Partitions:
         self._logs = LogFolder(self.open_files, folder, unwritten=unwritten, wants_flush=flushes)
         self.compacting: PartitionLog | None = None  # what the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
+        self._noted: dict[tuple[str, int], int] = {}  # high watermarks, as they were written last
         # Of one image's configs: what holds for topics that say nothing, and for this broker.
         self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
 
@@ -212,6 +213,17 @@ class Partitions:
                 self._disk.write_file(path, [data])
 
         return write
+
+    def high_watermark_work(
+        self, high_watermarks: dict[tuple[str, int], int]
+    ) -> Callable[[], None] | None:
+        """None: they are as they were written last."""
+        if high_watermarks == self._noted:
+            return None
+        self._noted = high_watermarks
+        path = f"{self.folder}/{checkpoints.HIGH_WATERMARKS}"
+        data = checkpoints.offsets_to_bytes(high_watermarks)
+        return lambda: self._disk.write_file(path, [data])
 
     def close(
         self,

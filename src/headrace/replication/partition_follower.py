@@ -98,7 +98,7 @@ class FollowerRole:
         if code == ErrorCode.NONE:
             try:
                 self._take_records(answer, wall_ms)
-            except KafkaError as refusal:
+            except (KafkaError, OSError) as refusal:
                 log.error("%s-%d: %s", self.replica.topic, self.replica.index, refusal)
                 self.back_off(now_ms)
         elif code in OFFSETS_ELSEWHERE:

@@ -415,7 +415,9 @@ class Replica(Generic[L]):
     def _show_what_is_safe(self) -> None:
         if self.leading is not None:
             self.advance()
-        elif self.following is None and not self.commits_at_once:
+        elif self.following is not None:
+            self.broker.on_flushed(self)
+        elif not self.commits_at_once:
             self.reach(min(self.log.recovery_point, self.log.end_offset))
 
 

@@ -2,14 +2,19 @@
 
 A fetch session (KIP-227) is opened by a request that names every partition; from then on requests
 name those whose position has changed, and those that are forgotten. An answer is taken partition by
-partition (`FollowerRole.take`); one that belongs to another request than the last is nobody's.
-When the session is unknown to the leader, or no answer came, the next request opens a new one.
+partition (`FollowerRole.take`), which may take several turns of the loop; the next request leaves
+when all of it is taken. When the session is unknown to the leader, or no answer came, the next
+request opens a new one. A request looks only at partitions that were *marked*: added, answered, or
+not fetched last time. 1,000 partitions at rest cost nothing.
 A partition for which the leader does not have the offset asks where the leader's log ends and
-begins (ListOffsets) before it fetches again. Pure: makes requests, takes answers, sends nothing.
+begins (ListOffsets) before it fetches again. With durability `disk` a fetch waits until all that
+the last one brought is flushed, for a fetch says that we have it.
+Pure: makes requests, takes answers, sends nothing.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,9 +37,16 @@ from headrace.replication.partition_follower import FollowerRole, Position
 from headrace.replication.replica import Replica
 from headrace.replication.this_broker import ThisBroker
 
+log = logging.getLogger(__name__)
+
 Key = tuple[bytes, int]  # topic id and partition
 NO_SESSION = 0
 LAST_SESSION_EPOCH = 0x7FFFFFFF
+SESSION_IS_GONE = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 # ListOffsets' words for the two ends of a log.
 TIMESTAMPS = {"end": -1, "start": -2}
 
@@ -47,7 +59,8 @@ class ReplicaFetcher:
         "_session",
         "_session_epoch",
         "_named",
-        "_in_flight",
+        "_marked",
+        "_is_busy",
         "_bounds_asked",
         "_next_at_ms",
     )
@@ -58,51 +71,77 @@ class ReplicaFetcher:
         self.replicas: dict[Key, Replica[Any]] = {}  # those that follow this leader
         self._session = NO_SESSION
         self._session_epoch = 0  # of the next request
-        self._named: dict[Key, Position] = {}  # what the session knows
-        self._in_flight: dict[Key, Position] | None = None  # of a fetch that is not answered
+        # What the last request asked for; within a session that is what the leader knows.
+        self._named: dict[Key, Position] = {}
+        self._marked: dict[Key, None] = {}  # those whose position may be another by now
+        self._is_busy = False  # a request is not answered yet, or its answer not taken
         self._bounds_asked: dict[tuple[str, int], tuple[FollowerRole, str, int]] | None = None
         self._next_at_ms = 0
 
     def add(self, replica: Replica[Any]) -> None:
-        self.replicas[replica.topic_id, replica.index] = replica
+        """To be called again whenever its role may have changed."""
+        key = replica.topic_id, replica.index
+        self.replicas[key] = replica
+        self._marked[key] = None
+
+    def rest_no_more(self) -> None:
+        """The metadata have news of the leader: it may answer again."""
+        self._next_at_ms = 0
 
     def remove(self, topic_id: bytes, index: int) -> None:
-        self.replicas.pop((topic_id, index), None)
+        if self.replicas.pop((topic_id, index), None) is not None:
+            self._marked[topic_id, index] = None
 
     @property
     def is_busy(self) -> bool:
-        return self._in_flight is not None or self._bounds_asked is not None
+        return self._is_busy
 
     # Requests
 
     def next_request(self, now_ms: int, wall_ms: int) -> FetchRequest | ListOffsetsRequest | None:
-        """What to send now; None: nothing, or an answer is awaited."""
-        if self.is_busy or now_ms < self._next_at_ms:
+        """What to send now; None: nothing, or something is awaited."""
+        if self._is_busy or now_ms < self._next_at_ms or self._awaits_flush():
             return None
         if question := self._question():
             return question
-        positions: dict[Key, Position] = {}
-        for key, replica in self.replicas.items():
-            following = replica.following
-            if following is None or following.leader != self.leader:
-                continue
-            position = following.fetch_position(now_ms, wall_ms)
-            if position is not None:
-                positions[key] = position
-        if not positions:
-            return None
-        return self._fetch(positions)
-
-    def _fetch(self, positions: dict[Key, Position]) -> FetchRequest:
-        settings = self.broker.settings
         if self._session == NO_SESSION:
             self._named, self._session_epoch = {}, 0
-        changed = {
-            key: position for key, position in positions.items() if self._named.get(key) != position
-        }
-        forgotten = [key for key in self._named if key not in positions]
-        self._named = dict(positions)
-        self._in_flight = positions
+            self._marked = dict.fromkeys(self.replicas)
+        changed: dict[Key, Position] = {}
+        forgotten: list[Key] = []
+        resting: dict[Key, None] = {}
+        for key in self._marked:
+            position = self._position(key, now_ms, wall_ms)
+            if position is None:
+                if self._named.pop(key, None) is not None:
+                    forgotten.append(key)
+                if key in self.replicas:
+                    resting[key] = None
+            elif self._named.get(key) != position:
+                changed[key] = self._named[key] = position
+        self._marked = resting
+        if not self._named:
+            self._session = NO_SESSION  # the leader closes one that has nothing left
+            return None
+        return self._fetch(changed, forgotten)
+
+    def _awaits_flush(self) -> bool:
+        return any(
+            replica.vouched_end() < replica.log.end_offset
+            for replica in map(self.replicas.get, self._marked)
+            if replica is not None and replica.is_durable
+        )
+
+    def _position(self, key: Key, now_ms: int, wall_ms: int) -> Position | None:
+        replica = self.replicas.get(key)
+        following = None if replica is None else replica.following
+        if following is None or following.leader != self.leader:
+            return None
+        return following.fetch_position(now_ms, wall_ms)
+
+    def _fetch(self, changed: dict[Key, Position], forgotten: list[Key]) -> FetchRequest:
+        settings = self.broker.settings
+        self._is_busy = True
         return FetchRequest(
             replica_state=ReplicaState(self.broker.id, self.broker.epoch),
             max_wait_ms=settings.fetch_wait_max_ms,
@@ -134,9 +173,12 @@ class ReplicaFetcher:
     def _question(self) -> ListOffsetsRequest | None:
         asked: dict[tuple[str, int], tuple[FollowerRole, str, int]] = {}
         topics: dict[str, ListOffsetsTopic] = {}
-        for replica in self.replicas.values():
-            following = replica.following
-            if following is None or not following.lost or following.leader != self.leader:
+        for key in self._marked:
+            replica = self.replicas.get(key)
+            following = None if replica is None else replica.following
+            if replica is None or following is None:
+                continue
+            if not following.lost or following.leader != self.leader:
                 continue
             asked[replica.topic, replica.index] = following, following.lost, following.epoch
             topic = topics.setdefault(replica.topic, ListOffsetsTopic(replica.topic))
@@ -147,25 +189,41 @@ class ReplicaFetcher:
             )
         if not asked:
             return None
-        self._bounds_asked = asked
+        self._bounds_asked, self._is_busy = asked, True
         return ListOffsetsRequest(replica_id=self.broker.id, topics=list(topics.values()))
 
     # Answers
 
     def answered(self, response: FetchResponse, now_ms: int, wall_ms: int) -> None:
-        asked, self._in_flight = self._in_flight or {}, None
+        for _ in self.take(response, now_ms, wall_ms):
+            pass
+
+    def take(self, response: FetchResponse, now_ms: int, wall_ms: int) -> Iterator[Replica[Any]]:
+        """Partition by partition; gives each replica that has taken something. Roles may change
+        between two of them: an answer that is not for the current one is left alone."""
         if response.error_code != ErrorCode.NONE:
-            self._session = NO_SESSION
+            self._refused(response.error_code, now_ms)
             return
         self._go_on(response.session_id)
         for topic in response.responses:
             for answer in topic.partitions:
                 key = topic.topic_id, answer.partition_index
+                self._marked[key] = None
                 replica = self.replicas.get(key)
-                position = asked.get(key)
+                position = self._named.get(key)
                 if replica is None or position is None or replica.following is None:
                     continue
                 replica.following.take(position, answer, now_ms, wall_ms)
+                yield replica
+        self._is_busy = False
+
+    def _refused(self, code: int, now_ms: int) -> None:
+        """A session that is gone is replaced at once; the rest may come again and again."""
+        self._is_busy = False
+        self._session = NO_SESSION
+        if code not in SESSION_IS_GONE:
+            log.warning("broker %d refuses a fetch with error %d", self.leader, code)
+            self._next_at_ms = now_ms + self.broker.settings.fetch_backoff_ms
 
     def _go_on(self, session: int) -> None:
         """The leader keeps the session, has made one, or has no room for one."""
@@ -173,23 +231,30 @@ class ReplicaFetcher:
         epoch = self._session_epoch
         self._session_epoch = 1 if epoch == LAST_SESSION_EPOCH else epoch + 1
 
-    def bounds_answered(self, response: ListOffsetsResponse, now_ms: int, wall_ms: int) -> None:
+    def bounds_answered(
+        self, response: ListOffsetsResponse, now_ms: int, wall_ms: int
+    ) -> list[Replica[Any]]:
+        """Gives the replicas that were told; their logs may be shorter now."""
+        told = []
         asked, self._bounds_asked = self._bounds_asked or {}, None
+        self._is_busy = False
         for topic in response.topics:
             for answer in topic.partitions:
                 found = asked.get((topic.name, answer.partition_index))
                 if found is None:
                     continue
                 following, question, epoch = found
+                told.append(following.replica)
                 if answer.error_code == ErrorCode.NONE:
                     following.bounds_are(question, epoch, answer.offset, wall_ms)
                 else:
                     following.back_off(now_ms)
                     following.lost = ""
+        return told
 
     def failed(self, now_ms: int) -> None:
         """No answer will come: the connection is gone, or it took too long."""
-        self._in_flight = self._bounds_asked = None
+        self._is_busy, self._bounds_asked = False, None
         self._session = NO_SESSION
         self._next_at_ms = now_ms + self.broker.settings.fetch_backoff_ms
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ class ReplicationSettings:
     fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms
     fetch_min_bytes: int = 1  # replica.fetch.min.bytes
     fetch_backoff_ms: int = 1_000  # replica.fetch.backoff.ms
+    socket_timeout_ms: int = 30_000  # replica.socket.timeout.ms
 
 
 def replication_settings(values: Mapping[str, Any]) -> ReplicationSettings:
@@ -33,6 +34,7 @@ def replication_settings(values: Mapping[str, Any]) -> ReplicationSettings:
         fetch_wait_max_ms=values["replica.fetch.wait.max.ms"],
         fetch_min_bytes=values["replica.fetch.min.bytes"],
         fetch_backoff_ms=values["replica.fetch.backoff.ms"],
+        socket_timeout_ms=values["replica.socket.timeout.ms"],
     )
 
 
@@ -44,6 +46,8 @@ class ThisBroker:
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     settings: ReplicationSettings = field(default_factory=ReplicationSettings)
     isr_changes: IsrChanges = field(default_factory=IsrChanges)
+    # A follower's replica has been flushed: what it has it may say that it has.
+    on_flushed: Callable[[Any], None] = lambda replica: None
 
     def may_join_isr(self, broker_id: int, fetched_epoch: int | None) -> bool:
         """Whether the broker is there for good, and is the same start of it that has fetched: one
