@@ -41,6 +41,7 @@ FOLDERS = {
     "broker/handlers": "one file per API; __init__.py is the table of contents",
     "broker/recognized": "requests not decoded again; __init__.py is the table and its reasons",
     "server": "THE ONLY IMPURE PART of a node: sockets, threads, clocks, the disk",
+    "server/local_cluster": "the nodes of a cluster on one machine, and the parent that runs them",
     "simulator": "THE SAME CODE ON VIRTUAL TIME, network and disk, with faults from a seed",
     "testing": "the real broker in a test's process",
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 OWN_FILES = {
     ".lock",
+    ".cluster-lock",
+    "headrace-cluster.json",
     BOOTSTRAP_FILE,
     checkpoints.CLEAN_SHUTDOWN,
     checkpoints.CLEANED_OFFSETS,

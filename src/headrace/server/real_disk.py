@@ -196,8 +196,8 @@ class FolderLock:
 
     held_here: set[str] = set()
 
-    def __init__(self, folder: str) -> None:
-        path = os.path.join(folder, ".lock")
+    def __init__(self, folder: str, name: str = ".lock") -> None:
+        path = os.path.join(folder, name)
         self._held = os.path.realpath(path)
         if self._held in self.held_here:
             raise FolderInUse(f"{folder} is in use by this process")

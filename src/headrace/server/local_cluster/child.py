@@ -1,0 +1,122 @@
+"""One node of a cluster on this machine, as a child of `headrace start --brokers`.
+
+    python -m headrace.server.local_cluster.child FD
+
+FD is a socket to the parent, with one JSON object per line. The parent first says what to run; the
+child says `ready` with its address and broker epoch, or `refused` with the sentence that tells why
+it cannot start. When the socket ends the parent is gone, and the node stops as for SIGTERM. The
+settings come by the socket, not as arguments, so that no password stands in a list of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.server.local_cluster.process_title import end_with_parent, set_title
+from headrace.server.local_cluster.supervision import CANNOT_START
+
+MODULE = "headrace.server.local_cluster.child"
+FAILED = 1
+
+
+@dataclass(slots=True)
+class Order:
+    """What the parent tells its child to run."""
+
+    node: int
+    data: str
+    overrides: dict[str, str] = field(repr=False)
+    config_file: str | None = None
+    metrics: str | None = None
+    insecure: bool = False
+
+
+class Line:
+    """The socket between parent and child, as JSON objects."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._rest = b""
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Nobody may be there any more; then the end of the line is seen when reading."""
+        try:
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            return
+
+    def hear(self) -> list[dict[str, Any]] | None:
+        """What has arrived; None: the other side is gone. Waits if the socket does."""
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def main() -> None:
+    end_with_parent()
+    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    order: Order | None = None
+    while order is None:
+        heard = line.hear()
+        if heard is None:
+            return
+        order = Order(**heard[0]) if heard else None
+    set_title(f"headrace broker {order.node}", f"headrace {order.node}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which asks in order
+    sys.exit(run(order, line))
+
+
+def run(order: Order, line: Line) -> int:
+    from headrace.server import main as server_main
+    from headrace.server.server import DiskFailed, Server
+    from headrace.server.settings import CannotStart, load_settings
+
+    def ready(server: Server) -> None:
+        def heard() -> None:
+            if line.hear() is None:
+                server.loop.stop_calling(line.socket)
+                server.stop()
+
+        line.socket.setblocking(False)
+        server.loop.call_when_readable(line.socket, heard)
+        line.tell(
+            {
+                "ready": {
+                    "address": server.address,
+                    "pid": os.getpid(),
+                    "broker_epoch": server.node.controller.broker_epoch,
+                }
+            }
+        )
+
+    try:
+        settings = load_settings(
+            config_file=order.config_file,
+            overrides=order.overrides,
+            data=order.data,
+            metrics=order.metrics,
+            insecure=order.insecure,
+        )
+        server_main.run(settings, ready)
+    except (CannotStart, DiskFailed) as refusal:
+        line.tell({"refused": str(refusal)})
+        return CANNOT_START if isinstance(refusal, CannotStart) else FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    main()

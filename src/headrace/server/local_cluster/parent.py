@@ -1,0 +1,257 @@
+"""The parent of a cluster on this machine: performs what `supervision.py` decides.
+
+It starts the nodes as children, writes what they say with their names before it, and passes signals
+on in order. It serves nobody and holds no data: if it dies, its children see the end of their
+sockets and stop cleanly. One thread, no asyncio; it sleeps until a child or a signal has something.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, assert_never
+
+from headrace.foreign_text import escaped
+from headrace.server.local_cluster import child
+from headrace.server.local_cluster.child import Line, Order
+from headrace.server.local_cluster.supervision import (
+    AllReady,
+    Begin,
+    Effect,
+    Ended,
+    Event,
+    Finished,
+    Kill,
+    Ready,
+    SayEnded,
+    Start,
+    StopAsked,
+    Supervision,
+    TellDeath,
+    Terminate,
+    Tick,
+)
+
+LONGEST_LINE = 64 * 1024
+COLOURS = (36, 35, 33, 32, 34, 31)
+
+
+class ClusterFailed(Exception):
+    """A node could not start; the sentence says which one and why."""
+
+
+@dataclass(slots=True)
+class _Process:
+    popen: subprocess.Popen[bytes]
+    line: Line
+    output: int  # the end of a pipe that its standard output and error go to
+    rest: bytes = b""
+
+
+class Parent:
+    def __init__(
+        self,
+        supervision: Supervision,
+        orders: Mapping[int, Order],
+        *,
+        show: Callable[[dict[int, dict[str, Any]]], None],
+        write: Callable[[str], None],
+        program: tuple[str, ...] = (sys.executable, "-m", child.MODULE),
+        coloured: bool = False,
+    ) -> None:
+        """`show` gets what each node said of itself when all were ready; `write` a line of text."""
+        self._supervision = supervision
+        self._orders = orders
+        self._show = show
+        self._write = write
+        self._program = program
+        self._coloured = coloured
+        self._processes: dict[int, _Process] = {}
+        self._about: dict[int, dict[str, Any]] = {}
+        self._refusals: dict[int, str] = {}
+        self._signals = 0
+        self._finished: Finished | None = None
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Until all have stopped. ClusterFailed: one of them cannot start."""
+        bell, ours = socket.socketpair()
+        ours.setblocking(False)
+        bell.setblocking(False)
+        before = {
+            number: signal.signal(number, self._signalled)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        woken = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._bell_rang(ours))
+        try:
+            self._step(Begin())
+            while self._finished is None:
+                self._turn()
+        finally:
+            signal.set_wakeup_fd(woken)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._end_all()
+            self._selector.close()
+            bell.close()
+            ours.close()
+        failed = self._finished.failed
+        if failed is not None:
+            why = self._refusals.get(failed, "it said nothing.")
+            raise ClusterFailed(f"Broker {failed} cannot start: {why}")
+
+    def _signalled(self, *_: object) -> None:
+        self._signals += 1
+
+    def _bell_rang(self, bell: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            bell.recv(4096)
+
+    def _turn(self) -> None:
+        at_ms = self._supervision.next_ms()
+        wait = None if at_ms is None else max(0, at_ms - _now_ms()) / 1000
+        for key, _ in self._selector.select(wait):
+            key.data()
+        while self._signals:
+            self._signals -= 1
+            self._step(StopAsked())
+        for node, process in list(self._processes.items()):
+            code = process.popen.poll()
+            if code is not None:
+                self._gone(node, process)
+                self._step(Ended(node, code))
+        self._step(Tick())
+
+    def _step(self, event: Event) -> None:
+        for effect in self._supervision.step(event, _now_ms()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Start():
+                self._start(effect.node)
+            case Terminate():
+                self._processes[effect.node].popen.terminate()
+            case Kill():
+                self._processes[effect.node].popen.kill()
+            case TellDeath():
+                self._tell_death(effect)
+            case SayEnded():
+                self._say_ended(effect)
+            case AllReady():
+                self._show(self._about)
+            case Finished():
+                self._finished = effect
+            case _:
+                assert_never(effect)
+
+    def _start(self, node: int) -> None:
+        ours, theirs = socket.socketpair()
+        output, input_ = os.pipe()
+        with theirs:
+            # A session of its own: Ctrl-C in a terminal is for the parent alone.
+            popen = subprocess.Popen(
+                [*self._program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=input_,
+                stderr=input_,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        os.close(input_)
+        os.set_blocking(output, False)
+        process = _Process(popen, Line(ours), output)
+        self._processes[node] = process
+        process.line.tell(asdict(self._orders[node]))
+        ours.setblocking(False)
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._heard(node, process))
+        self._selector.register(output, selectors.EVENT_READ, lambda: self._said(node, process))
+
+    def _heard(self, node: int, process: _Process) -> None:
+        messages = process.line.hear()
+        if messages is None:
+            self._selector.unregister(process.line.socket)
+            return
+        for message in messages:
+            if "ready" in message:
+                self._about[node] = message["ready"]
+                self._step(Ready(node, message["ready"].get("broker_epoch", -1)))
+            if "refused" in message:
+                self._refusals[node] = message["refused"]
+                if node in self._about:  # it has run before, and is tried again
+                    self._write(self._labelled(node, message["refused"]))
+
+    def _said(self, node: int, process: _Process) -> bool:
+        """Whole lines, each with the node's name before it. False: there was nothing to read."""
+        try:
+            data = os.read(process.output, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(process.output)
+            return False
+        *lines, process.rest = (process.rest + data).split(b"\n")
+        if len(process.rest) > LONGEST_LINE:
+            lines, process.rest = [*lines, process.rest], b""
+        for line in lines:
+            self._write(self._labelled(node, line.decode(errors="backslashreplace")))
+        return True
+
+    def _labelled(self, node: int, text: str) -> str:
+        name = f"broker {node} |"
+        if self._coloured:
+            name = f"\x1b[{COLOURS[node % len(COLOURS)]}m{name}\x1b[0m"
+        return f"{name} {escaped(text)}"
+
+    def _gone(self, node: int, process: _Process) -> None:
+        """Read what it said last, then let go of it."""
+        self._heard_last(node, process)
+        for file in (process.line.socket, process.output):
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(file)
+        process.line.socket.close()
+        os.close(process.output)
+        del self._processes[node]
+
+    def _heard_last(self, node: int, process: _Process) -> None:
+        registered = self._selector.get_map()
+        if process.line.socket in registered:
+            self._heard(node, process)
+        # Not to the pipe's end: a process that the node has started may keep it open.
+        while process.output in registered and self._said(node, process):
+            pass
+        if process.rest:
+            self._write(self._labelled(node, process.rest.decode(errors="backslashreplace")))
+
+    def _say_ended(self, effect: SayEnded) -> None:
+        how = f"ended with {effect.code}"
+        if effect.code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-effect.code).name}"
+        rest = (effect.again_in_ms or 0) / 1000
+        self._write(self._labelled(effect.node, f"{how}; it is started again in {rest:g} s"))
+
+    def _tell_death(self, effect: TellDeath) -> None:
+        """Any living node can pass it on to the controller."""
+        for process in self._processes.values():
+            process.line.tell({"died": {"node": effect.node, "broker_epoch": effect.broker_epoch}})
+
+    def _end_all(self) -> None:
+        """Only after an exception: whatever still runs sees its socket close, and stops."""
+        for process in self._processes.values():
+            process.line.socket.close()
+            os.close(process.output)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

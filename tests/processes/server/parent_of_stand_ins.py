@@ -1,0 +1,32 @@
+"""A parent of stand-in nodes: FOLDER WAY..., one way for each node; says all to stdout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headrace.server.local_cluster.child import Order
+from headrace.server.local_cluster.parent import ClusterFailed, Parent
+from headrace.server.local_cluster.supervision import Supervision
+
+STAND_IN = Path(__file__).with_name("stand_in_node.py")
+folder, *ways = sys.argv[1:]
+nodes = range(1, len(ways) + 1)
+orders = {n: Order(n, f"{folder}/{n}", {"how": ways[n - 1]}) for n in nodes}
+
+
+def write(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+parent = Parent(
+    Supervision(nodes, [[node] for node in reversed(nodes)]),
+    orders,
+    show=lambda about: write(f"pids {' '.join(str(about[n]['pid']) for n in nodes)}"),
+    write=write,
+    program=(sys.executable, str(STAND_IN)),
+)
+try:
+    parent.run()
+except ClusterFailed as failure:
+    write(f"failed: {failure}")
