@@ -165,8 +165,9 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        """What this start has written to the metadata log is committed, and all logs are open."""
-        return self.broker.applied_offset >= self._joined_at
+        """What this start has written to the metadata log is committed, all logs are open, and what
+        coordinators keep is loaded."""
+        return self.broker.applied_offset >= self._joined_at and not self.broker.loads
 
     @property
     def directory_id(self) -> bytes:
@@ -186,7 +187,8 @@ class Node:
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """A slice of what takes long, until `is_over`; whether more is left."""
-        changes, answers = self.broker.changes, self.dispatch.long_answers
+        changes, loads = self.broker.changes, self.broker.loads
+        answers = self.dispatch.long_answers
         may_answer = not self.dispatch.holds_back
         self._answers_first = not self._answers_first  # what comes second may get one step only
         if answers and may_answer and self._answers_first:
@@ -194,12 +196,15 @@ class Node:
         if changes:
             changes.run(is_over)
             self.controller.files_are_made()
+        if loads:
+            loads.run(is_over)
         if answers and may_answer and not self._answers_first:
             answers.run(is_over)
         replicated = self.broker.replica_fetching.answers
         if replicated:
             replicated.run(is_over)
-        return bool(changes) or bool(replicated) or (may_answer and bool(answers))
+        is_busy = bool(changes) or bool(loads) or bool(replicated)
+        return is_busy or (may_answer and bool(answers))
 
     def end_turn(self) -> bool:
         """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""

@@ -75,6 +75,7 @@ class Broker:
         "disk_refusals",
         "disk_refused_ms",
         "changes",
+        "loads",
         "unopened",
         "_quiet_until_ms",
         "now",
@@ -140,6 +141,7 @@ class Broker:
         self.disk_refused_ms = 0  # when it did so last
         self._quiet_until_ms = 0
         self.changes = Lane()  # what the image means for files, done in slices
+        self.loads = Lane()  # of the coordinators' state
         self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
@@ -211,7 +213,7 @@ class Broker:
                     end_offset = leader.log.end_offset
                     leader.high_watermark = min(leader.high_watermark, end_offset)
                     for coordinator in self.coordinators.values():
-                        coordinator.log_was_cut_back(leader)
+                        coordinator.log_was_cut_back(leader, self.now)
                     self.partition_changed(leader)
                     lost.append(Lost(topic, leader.index, end_offset, why))
         self.purgatory.settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators import Coordinator
@@ -11,7 +12,7 @@ from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.group.subscriptions import EVERYTHING, Sight
-from headrace.coordination.shard import Later
+from headrace.coordination.shard import Later, Shard
 from headrace.metadata import configs
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -29,19 +30,22 @@ GROUP_KEY = 0  # FindCoordinator's type of a group id
 class GroupCoordinator(Coordinator):
     """A `Coordinator` whose machines read the broker's settings as they are at the moment."""
 
-    __slots__ = ("_broker", "_new_id", "_settings", "_settings_of")
+    __slots__ = ("_broker", "_new_id", "_settings", "_settings_of", "_gone_meanwhile")
 
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
         self._broker = broker
         self._new_id = new_id
         self._settings: GroupSettings | None = None
         self._settings_of: Any = None  # the values that they were made of
+        self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards load
         super().__init__(
             OFFSETS_TOPIC,
             self._machine,
             self._topic_rules,
             broker.purgatory,
             broker.coordinator_appended,
+            broker.loads,
+            lambda: int(broker.values["offsets.commit.timeout.ms"]),
             compression=broker.values["offsets.topic.compression.codec"],
         )
 
@@ -76,11 +80,22 @@ class GroupCoordinator(Coordinator):
 
     def forget_topics(self, topics: frozenset[str]) -> None:
         """The topics are deleted: nobody has a place in them any more."""
+        if self.loading:
+            self._gone_meanwhile |= topics
         for shard in list(self.shards.values()):
-            try:
-                self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
-            except KafkaError:
-                continue  # the disk says no; the offsets stay until they expire
+            self._forget_topics(shard, topics)
+
+    def _forget_topics(self, shard: Shard, topics: frozenset[str]) -> None:
+        # The disk may say no: the offsets stay until they expire.
+        with suppress(KafkaError):
+            self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
+
+    def _opened(self, shard: Shard) -> None:
+        if self._gone_meanwhile:
+            made_again = self._broker.image.topics.keys()
+            self._forget_topics(shard, frozenset(self._gone_meanwhile - made_again))
+            if not self.loading:
+                self._gone_meanwhile.clear()
 
 
 def ask_group(broker: Broker, call: Call, decide: Callable[..., Any], request: Any) -> Any | Parked:

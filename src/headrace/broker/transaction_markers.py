@@ -10,11 +10,12 @@ markers once more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators import NO_DEADLINE_MS, journal_of
+from headrace.broker.coordinator_waits import NO_DEADLINE_MS
+from headrace.broker.partition_journal import journal_of
 from headrace.coordination.shard import Shard
 from headrace.coordination.transaction.machine import TransactionMachine
 from headrace.coordination.transaction.states import State
@@ -65,9 +66,12 @@ class TransactionMarkers:
         self._complete = complete
         self._endings: dict[str, Ending] = {}  # by transactional id
 
-    def forget_all(self) -> None:
-        """The coordinator's partitions are gone."""
-        self._endings.clear()
+    def keep_only(self, shards: Collection[Shard]) -> None:
+        """Other brokers lead the others: they end what is decided there."""
+        left = {id(shard) for shard in shards}
+        for ending in list(self._endings.values()):
+            if id(ending.shard) not in left:
+                del self._endings[ending.decided.id]
 
     def finish(self, shard: Shard) -> None:
         """Whatever is decided in this shard and has not ended yet: begin, or try again."""

@@ -49,7 +49,13 @@ class TransactionCoordinator(Coordinator):
         self._markers = TransactionMarkers(broker, self._complete)
         self.refused = RefusedSequences()
         super().__init__(
-            STATE_TOPIC, self._machine, self._topic_rules, broker.purgatory, self._written_at_once
+            STATE_TOPIC,
+            self._machine,
+            self._topic_rules,
+            broker.purgatory,
+            self._written_at_once,
+            broker.loads,
+            lambda: int(broker.values["request.timeout.ms"]),
         )
 
     def settings(self) -> TransactionSettings:
@@ -183,13 +189,13 @@ class TransactionCoordinator(Coordinator):
             self._markers.finish(shard)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
-        known = dict(self.shards)
         super().follow(topic, now)
-        if not self.shards:
-            self._markers.forget_all()
-        for index, shard in list(self.shards.items()):
-            if known.get(index) is not shard:
-                self._markers.finish(shard)
+        self._markers.keep_only(self.shards.values())
+
+    def _opened(self, shard: Shard) -> None:
+        """Whoever led before may have died between a decision and its markers."""
+        if shard.damage is None:
+            self._markers.finish(shard)
 
     def _complete(self, shard: Shard, decided: Transaction) -> None:
         now = self._broker.now

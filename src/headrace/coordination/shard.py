@@ -22,6 +22,7 @@ To build another coordinator on it:
 Records of a transaction (`Decision.producer`) count when its marker commits it. The shard notices
 whatever else changes its log (a marker, or a log cut back after a failed write) by its end and
 catches up or loads anew. Pure: clocks are arguments, the log is asked for by `Journal`.
+A large log is loaded in slices (`load_in_slices`): nobody may ask the shard meanwhile.
 Not done: snapshots of the state; the log is compacted instead.
 """
 
@@ -60,6 +61,8 @@ LARGEST_BATCH_BYTES = 100 << 20
 IN_TRANSACTION = record_batch.CONTROL | record_batch.TRANSACTIONAL
 # Beyond the end of any log: what the machine has seen is not what the log has.
 UNKNOWN = 1 << 62
+# How many records are read or replayed between two looks at the clock: about a millisecond.
+RECORDS_PER_STEP = 500
 
 
 class Journal(Protocol):
@@ -144,6 +147,11 @@ class Machine(Protocol):
         """This machine goes: settle every Later, so that nobody waits for what will not come."""
         ...
 
+    def dismantle(self) -> Iterator[None]:
+        """Nobody asks it any more: give its memory back in steps. A million offsets at once would
+        hold the loop for 0.1 s."""
+        ...
+
 
 @dataclass(slots=True)
 class Shard:
@@ -195,6 +203,12 @@ class Shard:
         COORDINATOR_NOT_AVAILABLE if a batch fails its checksum: a state without it would be wrong
         without anybody knowing, an offset that goes back or a transaction that is decided twice.
         """
+        for _ in self.load_in_slices(now):
+            pass
+
+    def load_in_slices(self, now: Now) -> Iterator[None]:
+        """The same, with a yield wherever others may have their turn. The log may grow meanwhile
+        (a marker comes); whoever runs the slices stops when the log is led no more."""
         ends = self.journal.start_offset, self.journal.end_offset
         if self.damage is not None:
             if self.damage[1:] == ends:
@@ -202,7 +216,7 @@ class Shard:
             self.damage = None
         self.machine = self.new_machine(self.settled)
         self.applied_to = UNKNOWN  # also if the log cannot be read to its end now
-        self._replay_from(self.journal.start_offset)
+        yield from self._replay_from(self.journal.start_offset)
         self.machine.loaded(now)
 
     def catch_up(self, now: Now) -> None:
@@ -214,20 +228,36 @@ class Shard:
             self.machine.abandon()
             self.load(now)
         else:
-            self._replay_from(self.applied_to)
+            for _ in self._replay_from(self.applied_to):
+                pass
 
-    def _replay_from(self, offset: int) -> None:
+    def _replay_from(self, offset: int) -> Iterator[None]:
+        """Up to the end of the log as it is when all before is replayed."""
+        while True:
+            end_offset = self.journal.end_offset
+            yield from self._replay_between(offset, end_offset)
+            if end_offset == self.journal.end_offset:
+                self.applied_to = end_offset
+                return
+            offset = end_offset
+
+    def _replay_between(self, offset: int, end_offset: int) -> Iterator[None]:
         """Only the last value of a key counts, so earlier ones are not even decoded.
 
         That is what a compacted log would have given, and several times quicker for one that is
         not compacted yet. Around transactions the order of all changes is kept.
         """
         latest: dict[bytes, bytes | None] = {}
-        for stretch, at, fields in self._batches(offset):
+        records_read = 0
+        for stretch, at, fields in self._batches(offset, end_offset):
             attributes, producer_id = fields[ATTRIBUTES], fields[PRODUCER_ID]
             if attributes & IN_TRANSACTION:
-                self._replay_latest(latest)
+                yield from self._replay_latest(latest)
                 latest = {}
+            records_read += fields[LAST_OFFSET_DELTA] + 1
+            if records_read >= RECORDS_PER_STEP:
+                records_read = 0
+                yield
             if attributes & record_batch.CONTROL:
                 self._replay_marker(memoryview(stretch)[at:], producer_id)
                 continue
@@ -239,15 +269,16 @@ class Shard:
                 if key is not None:
                     latest.pop(key, None)  # so that it stands where it was last said
                     latest[key] = value
-        self._replay_latest(latest)
-        self.applied_to = self.journal.end_offset
+        yield from self._replay_latest(latest)
 
-    def _batches(self, offset: int) -> Iterator[tuple[bytes, int, Fields]]:
+    def _batches(self, offset: int, end_offset: int) -> Iterator[tuple[bytes, int, Fields]]:
         """What was read together, where a batch lies in it, and its header."""
-        while offset < self.journal.end_offset:
+        while offset < end_offset:
             stretch = self._read(offset)
             before = offset
             for at, fields in record_batch.fields_in(stretch):
+                if fields[BASE_OFFSET] >= end_offset:
+                    return
                 last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
                 if last_offset >= offset:
                     batch_end = at + fields[LENGTH] + record_batch.LENGTH_OVERHEAD
@@ -295,12 +326,17 @@ class Shard:
             if record is not None:
                 self.machine.replay_pending(producer_id, record)
 
-    def _replay_latest(self, latest: dict[bytes, bytes | None]) -> None:
+    def _replay_latest(self, latest: dict[bytes, bytes | None]) -> Iterator[None]:
         replay = self.machine.replay
+        left = RECORDS_PER_STEP
         for key, value in latest.items():
             record = self._decode(key, value)
             if record is not None:
                 replay(record)
+            left -= 1
+            if not left:
+                left = RECORDS_PER_STEP
+                yield
 
     def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
         for marker in record_batch.walk(batch, LARGEST_BATCH_BYTES):

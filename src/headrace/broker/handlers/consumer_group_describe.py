@@ -6,9 +6,11 @@ members have or shall have.
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all, refused_alone
 from headrace.broker.groups import require_group_id
 from headrace.coordination.group import views
 from headrace.coordination.group.machine import GroupMachine
@@ -34,7 +36,9 @@ def handle(
     waits: list[Parked] = []
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
+        already = len(waits)
         groups.append(describe(broker, group_id, call, waits))
+        refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

@@ -5,8 +5,10 @@ v1 throttle time. v2 flexible. Needs DELETE on each group.
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all, refused_alone
 from headrace.coordination.group import offset_rules
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import KafkaError
@@ -36,6 +38,8 @@ def handle(
             continue
         if isinstance(answer, Parked):
             waits.append(answer)
+            refused = partial(DeletableGroupResult, group_id)
+            refused_alone([answer], response.results, refused)
     return after_all(waits, response)
 
 

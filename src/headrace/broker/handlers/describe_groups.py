@@ -8,9 +8,11 @@ group.
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all, refused_alone
 from headrace.coordination.group import views
 from headrace.coordination.group.classic_group import State
 from headrace.coordination.group.machine import GroupMachine
@@ -36,7 +38,9 @@ def handle(
     waits: list[Parked] = []
     groups = []
     for group_id in dict.fromkeys(request.groups):
+        already = len(waits)
         groups.append(describe(broker, group_id, call, waits))
+        refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

@@ -6,8 +6,10 @@ only topics that one may DESCRIBE.
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all, refused_alone
 from headrace.coordination.transaction.machine import TransactionMachine
 from headrace.coordination.transaction.transaction import Transaction, by_topic
 from headrace.protocol.acls import Operation
@@ -31,10 +33,14 @@ def handle(
     found = []
     waits: list[Parked] = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
+        already = len(waits)
         try:
             found.append(describe(broker, transactional_id, call, waits))
         except KafkaError as refusal:
             found.append(TransactionState(refusal.code, transactional_id))
+        refused_alone(
+            waits[already:], found, partial(TransactionState, transactional_id=transactional_id)
+        )
     told: DescribeTransactionsResponse | Parked = after_all(
         waits, DescribeTransactionsResponse(0, found)
     )

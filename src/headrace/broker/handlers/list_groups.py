@@ -7,7 +7,7 @@ DESCRIBE the cluster, else those that one may DESCRIBE.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all
 from headrace.coordination.group import views
 from headrace.protocol.acls import Operation
 from headrace.protocol.messages import list_groups as messages
@@ -36,7 +36,7 @@ def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroups
             if everything or may(broker, call, DESCRIBE, GROUP, group.group_id, quietly=True):
                 groups.append(group)
     response: ListGroupsResponse | Parked = after_all(
-        broker.groups.uncommitted(), ListGroupsResponse(groups=groups)
+        broker.groups.uncommitted(call.now), ListGroupsResponse(groups=groups)
     )
     return response
 

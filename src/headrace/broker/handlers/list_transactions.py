@@ -12,7 +12,7 @@ from collections.abc import Callable
 import re2
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
 from headrace.protocol.acls import Operation
@@ -50,7 +50,9 @@ def handle(
             and matches(found.id)
             and may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, found.id, quietly=True)
         ]
-    told: ListTransactionsResponse | Parked = after_all(broker.transactions.uncommitted(), response)
+    told: ListTransactionsResponse | Parked = after_all(
+        broker.transactions.uncommitted(call.now), response
+    )
     return told
 
 

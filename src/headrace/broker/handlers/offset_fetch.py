@@ -11,9 +11,10 @@ group, and shows only topics that one may DESCRIBE.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import after_all
+from headrace.broker.coordinator_waits import after_all
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -36,6 +37,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.protocol.primitives import ZERO_ID
 from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked, long
+from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 FIRST_VERSION_WITH_ERROR = 2
@@ -75,7 +77,7 @@ def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Ste
         answer = groups[wanted.group_id] = OffsetFetchResponseGroup(wanted.group_id)
         for part in parts_of(wanted):
             yield
-            found = fetch_group(broker, part, request, call, waits)
+            found = fetch_group(broker, part, request, call, waits, answer)
             if found.error_code:
                 groups[wanted.group_id] = found
                 break
@@ -137,7 +139,9 @@ def fetch_group(
     request: OffsetFetchRequest,
     call: Call,
     waits: list[Parked],
+    whole: OffsetFetchResponseGroup | None = None,
 ) -> OffsetFetchResponseGroup:
+    """`whole` is what the answer becomes a part of: a wait that is refused is told there."""
     answer = OffsetFetchResponseGroup(wanted.group_id)
     stable = request.require_stable
     try:
@@ -150,7 +154,15 @@ def fetch_group(
         return answer
     if isinstance(found, Parked):
         waits.append(found)
+        if call.version >= FIRST_VERSION_WITH_MANY:  # before, the whole answer is refused
+            or_refused(found, partial(refuse, answer if whole is None else whole))
     return answer
+
+
+def refuse(answer: OffsetFetchResponseGroup, code: ErrorCode) -> bool:
+    """It has waited, and what it waited for did not come."""
+    answer.error_code, answer.topics = code, []
+    return True
 
 
 def offsets_of(

@@ -8,7 +8,7 @@ long as its offsets are, so 100,000 such names cost only their offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.coordination.deadlines import Deadlines
@@ -125,6 +125,11 @@ class GroupMachine:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 self.classic.end(group, ErrorCode.NOT_COORDINATOR)
+
+    def dismantle(self) -> Iterator[None]:
+        while self.offsets.by_group:
+            self.offsets.by_group.popitem()
+            yield
 
     def due(self, now: Now) -> Decision:
         key: Any = self.deadlines.reached(now.monotonic_ms)

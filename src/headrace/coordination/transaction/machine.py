@@ -14,7 +14,7 @@ Not done: two-phase commit (KIP-939).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,6 +116,11 @@ class TransactionMachine:
 
     def abandon(self) -> None:
         """Nobody waits here."""
+
+    def dismantle(self) -> Iterator[None]:
+        while self.transactions:
+            self.transactions.popitem()
+            yield
 
     def due(self, now: Now) -> Decision:
         assert self._next_abort_ms is not None

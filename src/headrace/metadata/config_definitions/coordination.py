@@ -37,10 +37,8 @@ _OFFSETS = (
         "How long the offsets of a group without members are kept."),
     long("offsets.retention.check.interval.ms", 600_000, at_least(1),
         "How often it is looked for offsets to forget."),
-    *without_effect("a commit waits for this node's own disk and for nobody else",
-        integer("offsets.commit.timeout.ms", 5_000, at_least(1),
-            "How long a commit waits until its record is replicated."),
-    ),
+    integer("offsets.commit.timeout.ms", 5_000, at_least(1),
+        "How long a group's answer waits until its record is replicated."),
 )
 _CLASSIC_GROUPS = (
     integer("group.min.session.timeout.ms", 6_000, None,

@@ -1,0 +1,238 @@
+"""Coordinators come and go with the leadership of their partitions; what clients hear meanwhile.
+
+The metadata are changed as a controller of several brokers would (`change`); the other broker is
+not there, so its part as a follower is played where a story needs one.
+"""
+
+import pytest
+
+from headrace.coordination import shard as shards
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+)
+from tests.unit.broker.bench import PARKED, Bench
+from tests.unit.broker.test_replicas_of_others import BOTH, HERE, THERE, change, coordinator
+
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(
+        tmp_path / "node",
+        offsets_topic_num_partitions=1,
+        group_initial_rebalance_delay_ms=3_000,
+    )
+    bench.create("orders", partitions=100)
+    assert coordinator(bench) == HERE
+    return bench
+
+
+def commit(bench, group, places, session=None):
+    """Codes of all partitions, as a set."""
+    parts = [offset_commit.OffsetCommitRequestPartition(*place) for place in places]
+    topic = offset_commit.OffsetCommitRequestTopic("orders", partitions=parts)
+    request = offset_commit.OffsetCommitRequest(group, topics=[topic])
+    answer = bench.ask(offset_commit, request, version=8, session=session)
+    return answer if answer == PARKED else codes_of(answer)
+
+
+def codes_of(answer):
+    return {part.error_code for topic in answer.topics for part in topic.partitions}
+
+
+def fetch_offsets(bench, *groups, session=None):
+    wanted = [offset_fetch.OffsetFetchRequestGroup(group, topics=None) for group in groups]
+    request = offset_fetch.OffsetFetchRequest(groups=wanted)
+    answer = bench.ask(offset_fetch, request, version=8, session=session)
+    return answer if answer == PARKED else told(answer)
+
+
+def told(answer):
+    """By group: its code, or its offsets by partition."""
+    return {
+        group.group_id: group.error_code
+        or {
+            part.partition_index: part.committed_offset
+            for topic in group.topics
+            for part in topic.partitions
+        }
+        for group in answer.groups
+    }
+
+
+def lead(bench, isr=(HERE,)):
+    change(bench, OFFSETS, leader=HERE, isr=isr, **BOTH)
+
+
+def step_down(bench):
+    change(bench, OFFSETS, leader=THERE, isr=(HERE, THERE), **BOTH)
+
+
+def follower_fetches(bench, offset):
+    """What broker 2 asks for next: it has all before."""
+    leader = bench.node.broker.topics.by_name[OFFSETS].replicas[0]
+    leader.leading.followers[THERE].end_offset = offset
+    leader.advance()
+    bench.settle()
+
+
+def test_a_large_partition_is_loaded_between_the_requests_of_others(bench, monkeypatch):
+    monkeypatch.setattr(shards, "RECORDS_PER_STEP", 20)
+    places = [(index, index) for index in range(100)]
+    for number in range(5):
+        assert commit(bench, f"group-{number}", places) == {ErrorCode.NONE}
+    step_down(bench)
+    bench.slowly = True
+    lead(bench)
+    while not bench.node.broker.loads:
+        bench.settle()
+    rounds = 0
+    while bench.node.broker.groups.loading:
+        rounds += 1
+        if rounds % 3 == 0:
+            assert bench.produce("orders", "one").error_code == ErrorCode.NONE
+        elif rounds % 3 == 1:
+            refused = commit(bench, "group-0", [(0, 7)])
+            assert refused == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        else:
+            listed = bench.ask(list_groups, list_groups.ListGroupsRequest())
+            assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert rounds > 5
+    assert fetch_offsets(bench, "group-3") == {"group-3": dict(places)}
+    assert len(bench.ask(list_groups, list_groups.ListGroupsRequest()).groups) == 5
+
+
+def test_a_load_ends_when_another_broker_takes_over_again(bench, monkeypatch):
+    monkeypatch.setattr(shards, "RECORDS_PER_STEP", 20)
+    assert commit(bench, "billing", [(index, 1) for index in range(100)]) == {ErrorCode.NONE}
+    step_down(bench)
+    bench.slowly = True
+    lead(bench)
+    while not bench.node.broker.loads:
+        bench.settle()
+    bench.settle()
+    bench.slowly = False
+    step_down(bench)
+    assert fetch_offsets(bench, "billing") == {"billing": ErrorCode.NOT_COORDINATOR}
+    assert not bench.node.broker.groups.loading
+    lead(bench)
+    assert len(fetch_offsets(bench, "billing")["billing"]) == 100
+
+
+def test_offsets_of_a_topic_that_is_deleted_during_the_load_are_forgotten(bench, monkeypatch):
+    monkeypatch.setattr(shards, "RECORDS_PER_STEP", 20)
+    bench.create("short-lived")
+    assert commit(bench, "billing", [(index, 1) for index in range(100)]) == {ErrorCode.NONE}
+    part = offset_commit.OffsetCommitRequestPartition(0, 5)
+    topic = offset_commit.OffsetCommitRequestTopic("short-lived", partitions=[part])
+    request = offset_commit.OffsetCommitRequest("other", topics=[topic])
+    assert codes_of(bench.ask(offset_commit, request, version=8)) == {ErrorCode.NONE}
+    step_down(bench)
+    bench.slowly = True
+    lead(bench)
+    while not bench.node.broker.loads:
+        bench.settle()
+    bench.node.broker.groups.forget_topics(frozenset(["short-lived"]))
+    bench.slowly = False
+    bench.settle()
+    group = offset_fetch.OffsetFetchRequestGroup("other", topics=None)
+    request = offset_fetch.OffsetFetchRequest(groups=[group])
+    [found] = bench.ask(offset_fetch, request, version=8).groups
+    # The topic is still in this image: it was made again under its name meanwhile.
+    assert [topic.name for topic in found.topics] == ["short-lived"]
+    bench.delete("short-lived")
+    [found] = bench.ask(offset_fetch, request, version=8).groups
+    assert found.topics == []
+
+
+def test_a_commit_that_too_few_replicas_have_in_time_is_refused(bench):
+    lead(bench, isr=(HERE, THERE))
+    session = bench.connect()
+    assert commit(bench, "billing", [(0, 5)], session) == PARKED
+    bench.advance(4_000)
+    assert not session.outbox
+    bench.advance(1_000)
+    answer = bench.answer_on(session, offset_commit, 8)
+    assert codes_of(answer) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+def test_a_commit_is_confirmed_when_the_replicas_have_it(bench):
+    lead(bench, isr=(HERE, THERE))
+    session, reader = bench.connect(), bench.connect()
+    assert commit(bench, "billing", [(0, 5)], session) == PARKED
+    assert fetch_offsets(bench, "billing", session=reader) == PARKED, "it may be lost yet"
+    follower_fetches(bench, 1)
+    assert codes_of(bench.answer_on(session, offset_commit, 8)) == {ErrorCode.NONE}
+    assert told(bench.answer_on(reader, offset_fetch, 8)) == {"billing": {0: 5}}
+
+
+def test_without_enough_replicas_nothing_is_taken_and_nothing_changes(bench):
+    assert commit(bench, "billing", [(0, 5)]) == {ErrorCode.NONE}
+    bench.alter(2, OFFSETS, min_insync_replicas=2)
+    lead(bench, isr=(HERE,))
+    assert commit(bench, "billing", [(0, 6)]) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert fetch_offsets(bench, "billing") == {"billing": {0: 5}}
+
+
+def test_each_answer_that_waits_says_that_the_coordinator_has_moved(bench):
+    assert commit(bench, "old", [(0, 1)]) == {ErrorCode.NONE}
+    lead(bench, isr=(HERE, THERE))
+    writer, reader, admin, cleaner = (bench.connect() for _ in range(4))
+    assert commit(bench, "billing", [(0, 5)], writer) == PARKED
+    assert fetch_offsets(bench, "billing", "old", session=reader) == PARKED
+    request = describe_groups.DescribeGroupsRequest(["billing"])
+    assert bench.ask(describe_groups, request, version=5, session=admin) == PARKED
+    request = delete_groups.DeleteGroupsRequest(["old"])
+    assert bench.ask(delete_groups, request, version=2, session=cleaner) == PARKED
+    step_down(bench)
+    gone = ErrorCode.NOT_COORDINATOR
+    assert codes_of(bench.answer_on(writer, offset_commit, 8)) == {gone}
+    assert told(bench.answer_on(reader, offset_fetch, 8)) == {"billing": gone, "old": gone}
+    [group] = bench.answer_on(admin, describe_groups, 5).groups
+    assert (group.group_id, group.error_code, group.members) == ("billing", gone, [])
+    [result] = bench.answer_on(cleaner, delete_groups, 2).results
+    assert (result.group_id, result.error_code) == ("old", gone)
+
+
+def join(bench, member="", session=None):
+    protocol = join_group.JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0\xff\xff\xff\xff")
+    request = join_group.JoinGroupRequest(
+        "billing", 10_000, 30_000, member, None, "consumer", [protocol]
+    )
+    return bench.ask(join_group, request, version=5, session=session)
+
+
+def test_members_that_wait_for_each_other_are_sent_on_and_their_timers_end(bench):
+    member = join(bench).member_id
+    first, second = bench.connect(), bench.connect()
+    assert join(bench, member, session=first) == PARKED
+    other = join(bench).member_id
+    assert join(bench, other, session=second) == PARKED
+    step_down(bench)
+    for session in (first, second):
+        assert bench.answer_on(session, join_group, 5).error_code == ErrorCode.NOT_COORDINATOR
+    request = heartbeat.HeartbeatRequest("billing", 1, member)
+    refused = bench.ask(heartbeat, request, version=3).error_code
+    assert refused == ErrorCode.NOT_COORDINATOR
+    end_offset = bench.node.broker.topics.by_name[OFFSETS].replicas[0].log.end_offset
+    bench.advance(60_000)
+    assert bench.node.broker.topics.by_name[OFFSETS].replicas[0].log.end_offset == end_offset
+
+
+def test_between_the_metadata_and_the_coordinator_nobody_is_told_what_may_be_old(bench):
+    assert commit(bench, "billing", [(0, 5)]) == {ErrorCode.NONE}
+    leader = bench.node.broker.topics.by_name[OFFSETS].replicas[0]
+    bench.slowly = True
+    step_down(bench)
+    while leader.leads:
+        bench.settle()
+    assert bench.node.broker.groups.shards, "the partition has stepped down, its shard not yet"
+    assert fetch_offsets(bench, "billing") == {"billing": ErrorCode.NOT_COORDINATOR}
