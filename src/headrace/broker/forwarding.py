@@ -44,8 +44,7 @@ class Forwarding:
         self._now = now
 
     def forward(self, api: Api, request: Any, call: Call) -> Parked:
-        enclosed = enclose(api.messages, request, call)
-        return self.send(api, call.version, enclosed, timeout_of(request))
+        return self.send(api, call.version, enclose(call), timeout_of(request))
 
     def send(self, api: Api, version: int, enclosed: EnvelopeRequest, timeout_ms: int) -> Parked:
         forwarded = Forwarded()

@@ -123,6 +123,11 @@ def _features(image: MetadataImage, request: BrokerRegistrationRequest) -> dict[
         for feature in request.features
     }
     named.setdefault(METADATA_VERSION, OLDEST_METADATA_VERSION)
+    require_supported(image, named, "broker")
+    return named
+
+
+def require_supported(image: MetadataImage, named: dict[str, LevelRange], who: str) -> None:
     finalized = image.finalized_features
     for name in named.keys() | finalized.keys():
         level = finalized.get(name, 0)
@@ -130,10 +135,9 @@ def _features(image: MetadataImage, request: BrokerRegistrationRequest) -> dict[
         if not known.lowest <= level <= known.highest:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"The cluster has finalized {name} at level {level}; the broker understands "
+                f"The cluster has finalized {name} at level {level}; the {who} understands "
                 f"levels {known.lowest} to {known.highest}.",
             )
-    return named
 
 
 def unregister(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> list[Any]:

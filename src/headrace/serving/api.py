@@ -133,7 +133,7 @@ class Api:
     versions: range
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
     advertised_from: int | None = None
-    owner: str = field(default="broker")  # or "controller"
+    owner: str = field(default="broker")  # or "controller", or "envelopes"
     # Of an API that answers by bytes too: writes a throttle time into them, given their version and
     # the milliseconds.
     throttle_encoded: Callable[[bytes, int, int], bytes] | None = None

@@ -6,19 +6,20 @@ client and answered as ever, and its reply goes back in the envelope's. Only ano
 envelopes (CLUSTER_ACTION), since they say who somebody is.
 
 As Apache Kafka: what cannot be read is INVALID_REQUEST, a principal that cannot be read
-PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST.
+PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST. A controller
+that is not active says NOT_CONTROLLER of the envelope, whatever is inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from ipaddress import ip_address
 from struct import Struct
 from typing import Any
 
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.framing import REQUEST_HEAD, decode_response, request_header_is_flexible
+from headrace.protocol.framing import REQUEST_HEAD, decode_response
 from headrace.protocol.messages import default_principal_data as principals
 from headrace.protocol.messages import envelope as messages
 from headrace.protocol.messages.default_principal_data import DefaultPrincipalData
@@ -38,18 +39,11 @@ _CODES = {int(code): code for code in ErrorCode}
 _version = Struct(">h")
 
 
-def enclose(api_messages: Any, request: Any, call: Call) -> EnvelopeRequest:
-    """A request that has come to this broker, for the controller."""
-    version, session = call.version, call.session
-    name = call.client_id().encode()
-    frame: list[Any] = [
-        REQUEST_HEAD.pack(api_messages.API_KEY, version, call.correlation_id, len(name)) + name
-    ]
-    if request_header_is_flexible(api_messages, version):
-        frame.append(b"\0")
-    api_messages.ENCODE_REQUEST[version](request, frame.append)
+def enclose(call: Call) -> EnvelopeRequest:
+    """The request that has come to this broker, to the byte, for the controller."""
+    session = call.session
     return EnvelopeRequest(
-        b"".join(frame), _principal(session.principal), ip_address(session.client_host).packed
+        call.frame.tobytes(), _principal(session.principal), ip_address(session.client_host).packed
     )
 
 
@@ -95,15 +89,24 @@ def _read_host(data: bytes) -> str:
 class Envelopes:
     """Answers what is enclosed by the routes of this node."""
 
-    __slots__ = ("authorizer", "_routes")
+    __slots__ = ("authorizer", "_routes", "_is_active")
 
-    def __init__(self, routes: Iterable[Route], authorizer: Authorizer | None) -> None:
-        """`routes` are those that may be forwarded."""
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        authorizer: Authorizer | None,
+        is_active: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`routes` are those that may be forwarded; `is_active`: whether the controller in this
+        process is the active one."""
         self.authorizer = authorizer
+        self._is_active = is_active
         self._routes = {route.api_key << 16 | route.version: route for route in routes}
 
     def answer(self, request: EnvelopeRequest, call: Call) -> Generator[None, None, Any]:
         require_on_cluster(self, call, Operation.CLUSTER_ACTION)
+        if not self._is_active():
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         session = Session(_read_host(request.client_host_address), call.session.listener)
         session.principal = _read_principal(request.request_principal)
         frame = memoryview(request.request_data)
@@ -129,7 +132,14 @@ def _answered(route: Route, answering: Generator[None, None, Any]) -> Generator[
     try:
         return (yield from answering)
     except KafkaError as refusal:
-        return error_response(route, refusal)
+        return _refused(route, refusal)
+
+
+def _refused(route: Route, refusal: KafkaError) -> Any:
+    """A controller that was deposed meanwhile says so of the envelope: the broker asks the next."""
+    if refusal.code == ErrorCode.NOT_CONTROLLER:
+        raise refusal
+    return error_response(route, refusal)
 
 
 def _when_answered(route: Route, number: int, parked: Parked) -> Parked:
@@ -139,7 +149,7 @@ def _when_answered(route: Route, number: int, parked: Parked) -> Parked:
         try:
             answer = attempt(expired)
         except KafkaError as refusal:
-            answer = error_response(route, refusal)
+            answer = _refused(route, refusal)
         return None if answer is None else _seal(route, number, answer)
 
     parked.attempt = sealed
@@ -156,4 +166,4 @@ def handle(envelopes: Envelopes, request: EnvelopeRequest, call: Call) -> Any:
     return envelopes.answer(request, call)
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="envelopes")

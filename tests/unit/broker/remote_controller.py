@@ -7,34 +7,42 @@ from pathlib import Path
 from typing import Any
 
 from headrace.broker.cluster_membership import ClusterMembership
+from headrace.broker.controller_channel import ControllerChannel
+from headrace.broker.forwarding import Forwarding
 from headrace.broker.lifecycle import Lifecycle, LifecycleSettings
-from headrace.controller.handlers import HANDLERS
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere
+from headrace.controller_routing import ControllerRouting
 from headrace.environment import Address
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import KafkaError
+from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     Feature,
     Listener,
 )
 from headrace.replication.this_broker import ThisBroker
-from headrace.serving.api import Call, Parked
-from headrace.serving.route import Route, error_response
+from headrace.served import forwardable_apis, served_apis
+from headrace.serving.api import Parked
+from headrace.serving.authorization import Authorizer
+from headrace.serving.dispatch import Dispatch
+from headrace.serving.envelopes import Envelopes
+from headrace.serving.principal import ANONYMOUS
+from headrace.serving.route import Route
 from headrace.serving.session import Session
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 
-API_OF = {api.messages.API_KEY: api for api in HANDLERS}
+LISTENER = "CONTROLLER"
 PLACE = Address("controller", 9093)
 
 
 class RemoteController:
     """`Peers` for all brokers at once; time passes by `passes`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authorizer: Authorizer | None = None) -> None:
         self.quorum = QuorumOfOne(folder)
+        self.quorum.controller.authorizer = authorizer
         self.now, self.purgatory = self.quorum.now, self.quorum.purgatory
         self.place: Address | None = PLACE  # where brokers believe that it is
         self.is_reachable = True
@@ -43,6 +51,10 @@ class RemoteController:
         self.brokers: list[RemoteBroker] = []
         self.quorum.controller.on_committed.append(self._committed)
         self._turn: list[Callable[[], None]] = []
+        self._waiting: dict[Session, Callable[[memoryview], None]] = {}
+        self.brokers_principal = ANONYMOUS
+        self.is_active = True
+        self.dispatch = self._served()
         # The broker in the controller's own process.
         own = self.quorum.controller.settings.node_id
         self.own = ClusterMembership(
@@ -52,6 +64,32 @@ class RemoteController:
             applied_offset=lambda: self.image.offset,
         )
         self.own.admitted(self.quorum.controller.broker_epoch)
+
+    def _served(self) -> Dispatch:
+        """What the controller's listener answers, by the controller; what its broker does is left
+        out."""
+        controller, purgatory = self.quorum.controller, self.purgatory
+        channel = ControllerChannel(self, lambda: self.place, purgatory, self.now, "forwarding")
+        routing = ControllerRouting(
+            frozenset({LISTENER}),
+            lambda: self.is_active,
+            Forwarding(channel, purgatory, self.now),
+            purgatory,
+        )
+        inside = [
+            Route(api, version, controller)
+            for api in forwardable_apis()
+            for version in api.versions
+        ]
+        envelopes = Envelopes(inside, controller.authorizer, lambda: self.is_active)
+        owners = {"controller": controller, "envelopes": envelopes}
+        routes = [
+            Route(api, version, owners[api.owner])
+            for api in served_apis([LISTENER], routing)
+            if api.owner in owners
+            for version in api.versions
+        ]
+        return Dispatch(routes, purgatory, self.now, max_frame=1 << 20)
 
     def _committed(self, image: MetadataImage) -> None:
         for broker in self.brokers:
@@ -75,36 +113,30 @@ class RemoteController:
             gone.complete = lambda _: answered(None)
             self.purgatory.park(gone)
             return
-        version = messages.VERSIONS[-1]
-        pieces: list[Any] = []
-        messages.ENCODE_REQUEST[version](request, pieces.append)
-        sent = b"".join(pieces)
+        version = messages.VERSIONS[-1] if newest is None else newest
+        instead = self.answer_instead(messages, request)
+        if instead is not None:
+            self._turn.append(lambda: answered(instead))
+            return
+        session = Session("10.0.0.2", LISTENER)
+        session.principal = self.brokers_principal
+        self._turn.append(lambda: self.send(session, messages, version, request))
+        self._waiting[session] = lambda reply: answered(
+            decode_response(messages, version, reply)[1]
+        )
 
-        def arrives() -> None:
-            came, _ = messages.DECODE_REQUEST[version](memoryview(sent), 0)
-            answer = self.answer_instead(messages, came)
-            if answer is None:
-                call = Call(
-                    self.now, version, memoryview(b""), Session("10.0.0.2", "CONTROLLER"), 1
-                )
-                api = API_OF[messages.API_KEY]
-                try:
-                    answer = api.handle(self.quorum.controller, came, call)
-                except KafkaError as refusal:
-                    answer = error_response(Route(api, version, None), refusal)
-            if isinstance(answer, Parked):
-                answer.complete = responds
-                self.purgatory.park(answer)
-            else:
-                responds(answer)
+    def send(self, session: Session, messages: Any, version: int, request: Any) -> None:
+        pieces = encode_request(messages, version, 7, "broker-2", request)
+        data = b"".join(bytes(piece) for piece in pieces)
+        assert self.dispatch.feed(session, memoryview(data), len(data)) == len(data)
 
-        def responds(answer: Any) -> None:
-            reply: list[Any] = []
-            messages.ENCODE_RESPONSE[version](answer, reply.append)
-            response, _ = messages.DECODE_RESPONSE[version](memoryview(b"".join(reply)), 0)
-            self._turn.append(lambda: answered(response))
-
-        self._turn.append(arrives)
+    def _deliver(self) -> bool:
+        """Replies that are ready; whether there was one."""
+        ready = [session for session in self._waiting if session.outbox]
+        for session in ready:
+            reply = b"".join(bytes(piece) for piece in session.outbox)  # type: ignore[arg-type]
+            self._waiting.pop(session)(memoryview(reply)[4:])
+        return bool(ready)
 
     def settle(self) -> None:
         """Turns of the loop until nothing moves any more."""
@@ -118,10 +150,11 @@ class RemoteController:
             for broker in self.brokers:
                 broker.membership.look()
                 broker.port.metadata_applied()
+            self.dispatch.long_answers.run(lambda: False)
             self.purgatory.settle()
             if self.quorum.wants_flush:
                 self.quorum.flush()
-            elif not turn and not self._turn:
+            elif not self._deliver() and not turn and not self._turn:
                 return
 
     def passes(self, ms: int) -> None:

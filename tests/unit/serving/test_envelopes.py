@@ -4,7 +4,7 @@ import pytest
 
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.framing import REQUEST_HEAD
+from headrace.protocol.framing import REQUEST_HEAD, encode_request
 from headrace.protocol.messages import create_topics, envelope, metadata
 from headrace.protocol.messages.create_topics import (
     CreatableTopicResult,
@@ -45,11 +45,12 @@ def create_topics_api(controller):
     )
 
 
-def a_call(principal=ALICE, host="10.1.2.3", version=VERSION):
+def a_call(request=None, principal=ALICE, host="10.1.2.3", version=VERSION):
     session = Session(host, "PLAINTEXT")
     session.principal = principal
-    head = REQUEST_HEAD.pack(create_topics.API_KEY, version, 4711, 3) + b"app"
-    return Call(Now(0, 0), version, memoryview(head), session, 4711)
+    pieces = encode_request(create_topics, version, 4711, "app", request or CreateTopicsRequest())
+    frame = b"".join(bytes(piece) for piece in pieces)[4:]
+    return Call(Now(0, 0), version, memoryview(frame), session, 4711)
 
 
 def envelopes(controller, authorizer=None):
@@ -74,7 +75,7 @@ def answer_to(request, opened, principal=None):
 @pytest.mark.parametrize("version", create_topics.VERSIONS)
 def test_the_controller_sees_the_client_itself(version):
     request = CreateTopicsRequest(topics=[], timeout_ms=1)
-    enclosed = enclose(create_topics, request, a_call(version=version))
+    enclosed = enclose(a_call(request, version=version))
     answer = answer_to(enclosed, envelopes(Controller()))
     (said,) = disclose(create_topics, version, answer).topics
     assert said.error_message == "User:alice 10.1.2.3 app []"
@@ -83,7 +84,7 @@ def test_the_controller_sees_the_client_itself(version):
 def test_an_answer_that_comes_later_is_sealed_when_it_comes():
     parked = Parked(lambda expired: response if expired else None, deadline_ms=1, hangs_on=[])
     response = CreateTopicsResponse(0, [CreatableTopicResult("late")])
-    enclosed = enclose(create_topics, CreateTopicsRequest(), a_call())
+    enclosed = enclose(a_call())
     found = answer_to(enclosed, envelopes(Controller(answer=lambda _: parked)))
     assert found is parked and found.attempt(False) is None
     (said,) = disclose(create_topics, VERSION, found.attempt(True)).topics
@@ -93,15 +94,34 @@ def test_an_answer_that_comes_later_is_sealed_when_it_comes():
 def test_only_a_node_may_send_envelopes():
     """Else anybody could be anybody."""
     guarded = Authorizer(["User:broker"])
-    enclosed = enclose(create_topics, CreateTopicsRequest(), a_call())
+    enclosed = enclose(a_call())
     assert answer_to(enclosed, envelopes(Controller(), guarded)).error_code == ErrorCode.NONE
     with pytest.raises(KafkaError) as refusal:
         answer_to(enclosed, envelopes(Controller(), guarded), principal=ALICE)
     assert refusal.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+def test_a_controller_that_is_not_active_does_not_look_inside():
+    api = create_topics_api(Controller())
+    opened = Envelopes([Route(api, VERSION, None)], None, is_active=lambda: False)
+    with pytest.raises(KafkaError) as refusal:
+        answer_to(enclose(a_call()), opened)
+    assert refusal.value.code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_controller_that_is_deposed_meanwhile_says_so_of_the_envelope():
+    def deposed(expired):
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    parked = Parked(deposed, deadline_ms=1, hangs_on=[])
+    found = answer_to(enclose(a_call()), envelopes(Controller(answer=lambda _: parked)))
+    with pytest.raises(KafkaError) as refusal:
+        found.attempt(False)
+    assert refusal.value.code == ErrorCode.NOT_CONTROLLER
+
+
 def changed(**fields):
-    request = enclose(create_topics, CreateTopicsRequest(), a_call())
+    request = enclose(a_call())
     for name, value in fields.items():
         setattr(request, name, value)
     return request
@@ -150,7 +170,7 @@ def test_an_envelope_that_comes_back_empty_is_a_refusal(answer, code):
 
 
 def test_what_is_inside_is_the_request_as_it_came():
-    request = enclose(create_topics, CreateTopicsRequest(timeout_ms=5), a_call())
+    request = enclose(a_call(CreateTopicsRequest(timeout_ms=5)))
     api_key, version, number, length = REQUEST_HEAD.unpack_from(request.request_data)
     assert (api_key, version, number, length) == (create_topics.API_KEY, VERSION, 4711, 3)
     assert isinstance(request, EnvelopeRequest) and request.client_host_address == b"\x0a\1\2\3"

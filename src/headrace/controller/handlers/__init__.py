@@ -13,6 +13,7 @@ from headrace.controller.handlers import (
     assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
+    controller_registration,
     create_acls,
     create_partitions,
     create_topics,
@@ -22,6 +23,7 @@ from headrace.controller.handlers import (
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
+    unregister_broker,
     update_features,
 )
 
@@ -45,4 +47,6 @@ HANDLERS = (
     broker_heartbeat.API,
     alter_partition.API,
     assign_replicas_to_dirs.API,
+    unregister_broker.API,
+    controller_registration.API,
 )

@@ -1,0 +1,34 @@
+"""ControllerRegistration, v0: a controller that does not lead says where it listens (KIP-919).
+
+Needs CLUSTER_ACTION. A controller that does not support a level which the cluster has finalized is
+refused, as a broker is. The answer leaves when the registration is committed.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.controller import Controller
+from headrace.controller.controller_registrations import register
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import controller_registration as messages
+from headrace.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from headrace.serving.api import Api, Call, Parked
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(
+    controller: Controller, request: ControllerRegistrationRequest, call: Call
+) -> ControllerRegistrationResponse | Parked:
+    require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+    records = register(controller.image, request)
+    return controller.commit(records, ControllerRegistrationResponse(), call.now, late=_late)
+
+
+def _late(response: ControllerRegistrationResponse) -> ControllerRegistrationResponse:
+    return ControllerRegistrationResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")
