@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.acls import Acl, AclFilter, Acls, number, word
 from headrace.client.errors import ClientError

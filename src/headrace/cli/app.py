@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import ClientConfig, Json
+from headrace.cli.cluster_options import ClientConfig, Json
 from headrace.cli.failure import Failure
 from headrace.cli.log_level import LogLevel
 from headrace.client.connection import CLIENT_CONFIG_VARIABLE

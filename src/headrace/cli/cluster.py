@@ -1,119 +1,333 @@
-"""The options that every client command has, and the connection that they make."""
+"""`headrace cluster`: how a cluster is, who leads what, and more replicas for what has few."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, cast
+import sys
+import time
+from typing import Annotated
 
 import typer
 
+from headrace.cli import output
+from headrace.cli.cluster_options import At, Json, cluster_options
+from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
-from headrace.cli.key_values import key_values
-from headrace.client.connection import Connection, connection
+from headrace.client.cluster import Cluster
+from headrace.client.cluster_status import ClusterStatus, NodeStatus, read_status
+from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
+from headrace.client.reassignments import Reassignments
+from headrace.client.records import TopicPartition
+from headrace.client.replica_placement import more_replicas
+from headrace.client.replicas import PartitionReplicas, Replicas
 
-P = ParamSpec("P")
+app = typer.Typer(
+    help="How a cluster is; its leaders and replicas.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
 
-CLUSTER_PANEL = "The cluster"
-
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        envvar="HEADRACE_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help="Where a broker of the cluster answers (default: localhost:9092).",
-        rich_help_panel=CLUSTER_PANEL,
-    ),
-]
-ClientSettings = Annotated[
-    list[str],
-    typer.Option(
-        "-X",
-        metavar="KEY=VALUE",
-        help="A setting for librdkafka, such as security.protocol=ssl. Repeat for more.",
-        rich_help_panel=CLUSTER_PANEL,
-    ),
-]
-ClientConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--client-config",
-        envvar="HEADRACE_CLIENT_CONFIG",
-        metavar="FILE",
-        help="A file of such settings, one key=value per line; the Java names of stores and "
-        "logins do too.",
-        rich_help_panel=CLUSTER_PANEL,
-    ),
-]
-Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0.1,
-        help="How long to wait for an answer.",
-        rich_help_panel=CLUSTER_PANEL,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
-
-DEFAULT_TIMEOUT_S = 10.0
+# So many partitions are filled at a time: the disks and the network have other work too.
+MOVES_AT_ONCE = 50
+LOOK_AGAIN_S = 0.5
+CLEAR_SCREEN = "\x1b[2J\x1b[H"
+USUAL_REPLICAS = 3
 
 
-@dataclass(slots=True)
-class At:
-    """Where the cluster is, and how a command gets there."""
+@app.callback()
+def about() -> None:
+    """How a cluster is, who leads what, and more replicas for what has few."""
 
-    bootstrap: str | None = None
-    settings: list[str] = field(default_factory=list)
-    config_file: Path | None = None
-    timeout_s: float = DEFAULT_TIMEOUT_S
 
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """What fails inside ends in one sentence."""
-        try:
-            yield connection(
-                bootstrap=self.bootstrap,
-                overrides=key_values(self.settings, option="-X"),
-                config_file=self.config_file,
-                timeout_s=self.timeout_s,
+@app.command()
+@cluster_options
+def status(
+    at: At,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch", metavar="SECONDS", min=0.2, help="Show it again and again, until Ctrl-C."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show nodes, the quorum, and what is not in order. Ends with 1 if something is not."""
+    while True:
+        with at.connection() as cluster:
+            found = read_status(cluster)
+        if as_json:
+            output.write_json_line(_as_object(found)) if watch else output.answer_json(
+                _as_object(found)
             )
-        except ClientError as failure:
-            raise Failure(str(failure)) from failure
+        else:
+            if watch and sys.stdout.isatty():
+                output.write_own(CLEAR_SCREEN.encode())
+            _show(found)
+        if watch is None:
+            break
+        sys.stdout.flush()
+        time.sleep(watch)
+    if not found.is_well:
+        raise typer.Exit(1)
 
 
-def _at(
-    *,
-    bootstrap: Bootstrap = None,
-    x: ClientSettings = [],
-    client_config: ClientConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> At:
-    return At(bootstrap, x, client_config, timeout)
+def _as_object(found: ClusterStatus) -> dict[str, object]:
+    return {
+        "cluster": found.id,
+        "well": found.is_well,
+        "nodes": found.nodes,
+        "quorum": {
+            "leader": found.leader,
+            "epoch": found.leader_epoch,
+            "high_watermark": found.high_watermark,
+            "voters": found.voters,
+            "observers": found.observers,
+        },
+        "partitions": found.partitions,
+        **{name: [str(place) for place in places] for name, places, _, _ in _troubles(found)},
+        "moving": [str(place) for place in found.moving],
+        "leader_skew_percent": found.leader_skew_percent,
+    }
 
 
-_SHARED = signature(_at, eval_str=True).parameters
+def _troubles(found: ClusterStatus) -> list[tuple[str, list[TopicPartition], str, str]]:
+    """Name, partitions, what it means, and the colour of it."""
+    return [
+        ("offline", found.offline, "have no leader: nobody can read or write them", "red"),
+        ("under_min_isr", found.under_min_isr, "are under min ISR: acks=all is refused", "red"),
+        ("under_replicated", found.under_replicated, "lack a replica in sync", "yellow"),
+        ("single_replica", found.single_replica, "have one replica", "yellow"),
+        ("not_preferred", found.not_preferred, "are led by another than the preferred", "yellow"),
+    ]
 
 
-def cluster_options(command: Callable[Concatenate[At, P], None]) -> Callable[..., None]:
-    """Behind a command's own options come those of the cluster; it gets them as one, `at`."""
+def _show(found: ClusterStatus) -> None:
+    output.say(f"cluster {found.id}")
+    rows = [_row(node, found.leader) for node in found.nodes]
+    columns = ("node", "address", "roles", "rack", "state", "leads", "replicas", "metadata lag")
+    output.table(columns, rows)
+    if found.leader is not None:
+        voters = ", ".join(map(str, found.voters))
+        output.say(
+            f"quorum: node {found.leader} leads in epoch {found.leader_epoch}; voters {voters}; "
+            f"committed up to {found.high_watermark}"
+        )
+    output.say(
+        f"{output.count(found.partitions, 'partition')}, leader skew {found.leader_skew_percent} %"
+        + (f", {len(found.moving)} moving" if found.moving else "")
+    )
+    for _, places, meaning, colour in _troubles(found):
+        if places:
+            named = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
+            count = output.count(len(places), "partition")
+            output.say(f"  {count} {meaning}: {named}", mark="!", colour=colour)
+    if found.is_well:
+        output.say("  every partition has a leader, and all replicas are in sync", mark="ok")
+    _advise(found)
 
-    @wraps(command)
-    def with_options(**given: Any) -> None:
-        at = _at(**{name: given.pop(name) for name in _SHARED})
-        cast(Callable[..., None], command)(at, **given)
 
-    _, *own = signature(command, eval_str=True).parameters.values()
-    shown = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (*own, *_SHARED.values())]
-    # Typer looks at both.
-    with_options.__signature__ = Signature(shown)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in shown}
-    return with_options
+def _row(node: NodeStatus, leader: int | None) -> tuple[output.Cell, ...]:
+    state = "fenced" if node.fenced else "alive"
+    if node.id == leader:
+        state += ", active controller"
+    is_broker = "broker" in node.roles
+    return (
+        node.id,
+        node.address,
+        "+".join(node.roles) or "observer",
+        node.rack,
+        state,
+        node.leads if is_broker else None,
+        node.replicas if is_broker else None,
+        node.metadata_lag,
+    )
+
+
+def _advise(found: ClusterStatus) -> None:
+    brokers = [node for node in found.nodes if "broker" in node.roles and not node.fenced]
+    if found.single_replica and len(brokers) > 1 and not found.moving:
+        count = min(USUAL_REPLICAS, len(brokers))
+        output.note(
+            "A partition with one replica is lost with its broker: "
+            f"`headrace cluster raise-replication --all {count}`."
+        )
+    if found.not_preferred and not found.under_replicated:
+        output.note("`headrace cluster balance` gives leaderships back to preferred replicas.")
+    if len(brokers) > 1 and len(found.voters) == 1:
+        output.note("One controller holds the metadata: if its folder is lost, the cluster is.")
+
+
+@app.command()
+@cluster_options
+def balance(at: At, as_json: Json = False) -> None:
+    """Give the lead of each partition back to its preferred replica, if that is in sync.
+
+    Clients of a partition that moves wait for a moment and go on. Brokers do this by themselves
+    every five minutes where more than a tenth is led by others, so it is rarely needed.
+    """
+    with at.connection() as cluster:
+        before = {each.place: each.leader for each in Replicas(cluster).all()}
+        Reassignments(cluster).elect_preferred_leaders()
+        after = Replicas(cluster).all()
+    moved = [each.place for each in after if each.leader != before.get(each.place, each.leader)]
+    waiting = [each for each in after if each.leader != each.replicas[0]]
+    if as_json:
+        output.answer_json(
+            {
+                "moved": [str(place) for place in moved],
+                "not_preferred": [str(each.place) for each in waiting],
+            }
+        )
+        return
+    output.say(f"{output.count(len(moved), 'partition')} got another leader.")
+    if waiting:
+        output.note(
+            f"{output.count(len(waiting), 'partition')} are led by another than the preferred "
+            "replica, which is not in sync."
+        )
+
+
+@app.command("raise-replication")
+@cluster_options
+def raise_replication(
+    at: At,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC]...",
+            help="The topics.",
+            show_default=False,
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="N", min=1, help="Replicas of these topics.")
+    ] = None,
+    everything: Annotated[
+        int | None,
+        typer.Option(
+            "--all", metavar="N", min=1, help="Replicas of all topics, the internal ones too."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which brokers would get what.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Give partitions more replicas, while they are in use.
+
+    What has as many already is left alone. The cluster goes on with what has begun if this command
+    is stopped; the same command goes on with the rest.
+    """
+    count = _count(topics or [], to, everything)
+    with at.connection() as cluster:
+        moves = _moves(cluster, topics or None, count)
+        if dry_run:
+            _show_moves(moves, as_json=as_json)
+            return
+        done = _Raising(cluster, moves, topics or None, count).run()
+    if as_json:
+        output.answer_json({"raised": done, "to": count})
+    elif not done:
+        output.say(f"Every partition has {count} replicas or more.")
+    else:
+        output.say(f"{output.count(done, 'partition')} have {count} replicas now.")
+
+
+def _count(topics: list[str], to: int | None, everything: int | None) -> int:
+    if everything is not None and not topics and to is None:
+        return everything
+    if to is not None and topics and everything is None:
+        return to
+    raise Failure("Say --all N for all topics, or name topics and say --to N.")
+
+
+def _moves(
+    cluster: Connection, topics: list[str] | None, count: int
+) -> dict[TopicPartition, list[int]]:
+    racks = {broker.id: broker.rack for broker in Cluster(cluster).describe().brokers}
+    return more_replicas(_partitions(cluster, topics), racks, count)
+
+
+def _partitions(cluster: Connection, topics: list[str] | None) -> list[PartitionReplicas]:
+    replicas = Replicas(cluster)
+    return replicas.all() if topics is None else replicas.of(topics)
+
+
+def _show_moves(moves: dict[TopicPartition, list[int]], *, as_json: bool) -> None:
+    if as_json:
+        output.answer_json({str(place): replicas for place, replicas in moves.items()})
+        return
+    rows: list[tuple[output.Cell, ...]] = [
+        (place.topic, place.partition, ",".join(map(str, replicas)))
+        for place, replicas in moves.items()
+    ]
+    output.table(("topic", "partition", "replicas"), rows)
+
+
+class _Raising:
+    """Hands moves to the cluster, some at a time, and waits until the new replicas are in sync."""
+
+    def __init__(
+        self,
+        cluster: Connection,
+        moves: dict[TopicPartition, list[int]],
+        topics: list[str] | None,
+        count: int,
+    ) -> None:
+        self._reassignments = Reassignments(cluster)
+        self._cluster = cluster
+        self._moves = moves
+        self._topics = topics
+        self._count = count
+
+    def run(self) -> int:
+        waiting = dict(self._moves)
+        # Of a run that was stopped: they are under way, and only waited for.
+        under_way = {each.place for each in self._reassignments.all()}
+        others = {place for place in under_way if place not in waiting}
+        mine = under_way - others
+        for place in mine:
+            waiting.pop(place, None)
+        try:
+            while waiting or mine:
+                room = MOVES_AT_ONCE - len(mine)
+                if waiting and room > 0:
+                    some = {place: waiting.pop(place) for place in list(waiting)[:room]}
+                    self._reassignments.move(some)
+                    mine |= some.keys()
+                self._tell(len(self._moves) - len(waiting) - len(mine))
+                time.sleep(LOOK_AGAIN_S)
+                mine &= {each.place for each in self._reassignments.all()}
+        except KeyboardInterrupt:
+            self._wipe()
+            output.note("The cluster goes on with what has begun; the same command with the rest.")
+            raise
+        self._wipe()
+        self._require_done()
+        return len(self._moves)
+
+    def _require_done(self) -> None:
+        """Somebody else may have called a move off."""
+        few = [
+            each.place
+            for each in _partitions(self._cluster, self._topics)
+            if each.place in self._moves and len(each.replicas) < self._count
+        ]
+        if few:
+            raise ClientError(
+                f"{output.count(len(few), 'partition')} still have fewer than {self._count} "
+                f"replicas, {few[0]} among them: their moves were called off."
+            )
+
+    def _tell(self, done: int) -> None:
+        if sys.stderr.isatty():
+            whole = len(self._moves)
+            filled = 30 * done // whole
+            bar = "█" * filled + "░" * (30 - filled)
+            output.passing(f"{bar} {done:,} of {whole:,} partitions have their replicas")
+
+    def _wipe(self) -> None:
+        if sys.stderr.isatty():
+            output.passing("")

@@ -43,7 +43,7 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _offered(ctx: typer.Context, incomplete: str, names: Callable[..., Iterable[str]]) -> list[str]:
-    from headrace.cli.cluster import At
+    from headrace.cli.cluster_options import At
     from headrace.cli.failure import Failure
 
     with (

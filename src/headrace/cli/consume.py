@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, cluster_options
+from headrace.cli.cluster_options import At, cluster_options
 from headrace.cli.completion import topic_names
 from headrace.cli.record_views import SIGNS_IN_WORDS, writer
 from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Last, RecordReader, Start

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.delayed import pending_view, rejected_view, stats_view
 from headrace.cli.delayed.moments import away, clock, moment_ms
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of

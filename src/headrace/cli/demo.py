@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import Json
+from headrace.cli.cluster_options import Json
 from headrace.cli.failure import Failure
 from headrace.installation import command_to_add
 

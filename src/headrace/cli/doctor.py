@@ -15,9 +15,10 @@ from headrace.cli.checkup.cluster import check_cluster
 from headrace.cli.checkup.features import check_features
 from headrace.cli.checkup.finding import Finding, State, watch
 from headrace.cli.checkup.machine import check_machine
+from headrace.cli.checkup.replication import check_replication
 from headrace.cli.checkup.rights import check_delayed_writes
 from headrace.cli.checkup.topic import check_topic
-from headrace.cli.cluster import (
+from headrace.cli.cluster_options import (
     At,
     Bootstrap,
     ClientConfig,
@@ -26,6 +27,8 @@ from headrace.cli.cluster import (
     Timeout,
 )
 from headrace.client.acls import AclFilter, Acls
+from headrace.client.cluster import Cluster
+from headrace.client.cluster_status import read_status
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.features import Features
@@ -61,6 +64,7 @@ def doctor(
             findings = [*check_machine(data), reached]
             if reached.about == "cluster" and reached.state == State.GOOD:
                 findings += check_features(Features(cluster).all())
+                findings += _look_at_replication(cluster)
                 findings += _look_at_rights(cluster)
         else:
             findings = _look_at(topic, cluster)
@@ -70,6 +74,17 @@ def doctor(
         _tell(findings)
     if any(finding.state == State.WRONG for finding in findings):
         raise typer.Exit(1)
+
+
+def _look_at_replication(cluster: Connection) -> list[Finding]:
+    """Nothing, where there is one broker."""
+    try:
+        status = read_status(cluster)
+        brokers = [node.id for node in status.nodes if "broker" in node.roles and not node.fenced]
+        settings = Cluster(cluster).settings(brokers[0])
+    except ClientError as refusal:
+        return [watch("replicas", f"not looked at: {refusal}", "Ask as a user who may see them.")]
+    return check_replication(status, {name: found.value for name, found in settings.items()})
 
 
 def _look_at_rights(cluster: Connection) -> list[Finding]:

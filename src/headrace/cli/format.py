@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import Json
+from headrace.cli.cluster_options import Json
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.protocol import uuids

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output, reset_targets
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.completion import group_names
 from headrace.cli.failure import Failure
 from headrace.client import groups as client

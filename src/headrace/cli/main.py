@@ -34,6 +34,7 @@ COMMANDS = {
     "produce": "Write lines to a topic.",
     "consume": "Read a topic.",
     "delay": "Delayed messages: enable, list, show, cancel, reschedule.",
+    "cluster": "How a cluster is; its leaders and replicas.",
     "brokers": "List brokers, show and change their settings.",
     "groups": "List, describe, reset and delete consumer groups.",
     "dead-letters": "What could not be handled: list, show, send again, put away.",

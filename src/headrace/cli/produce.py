@@ -24,7 +24,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.completion import topic_names
 from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_of
 from headrace.cli.failure import Failure

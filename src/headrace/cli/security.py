@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import Json
+from headrace.cli.cluster_options import Json
 from headrace.cli.failure import Failure
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.companions import OF_SERVICES, with_companions
 from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
@@ -19,6 +19,8 @@ from headrace.client import topics as client
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.log_folders import Sizes, sizes_by_partition
+from headrace.client.records import TopicPartition
+from headrace.client.replicas import Replicas
 
 app = typer.Typer(
     help="List, describe, create, alter and delete topics.",
@@ -44,6 +46,9 @@ Config = Annotated[
     list[str],
     typer.Option("--config", metavar="KEY=VALUE", help="A topic setting. Repeat for more."),
 ]
+
+
+Eligible = Mapping[TopicPartition, list[int]]
 
 
 @app.command("list")
@@ -107,14 +112,17 @@ def describe(
         found = topics.describe(names)
         places = {topic.name: [p.partition for p in topic.partitions] for topic in found}
         sizes = sizes_by_partition(cluster, topics.broker_addresses(), places)
+        eligible = {each.place: each.eligible for each in Replicas(cluster).of(names)}
     if as_json:
-        output.answer_json([_as_object(topic, sizes) for topic in found])
+        output.answer_json([_as_object(topic, sizes, eligible) for topic in found])
         return
     for topic in found:
-        _show(topic, sizes)
+        _show(topic, sizes, eligible)
 
 
-def _as_object(topic: client.TopicDescription, sizes: Sizes) -> dict[str, object]:
+def _as_object(
+    topic: client.TopicDescription, sizes: Sizes, eligible: Eligible
+) -> dict[str, object]:
     return {
         "name": topic.name,
         "id": topic.id,
@@ -126,6 +134,7 @@ def _as_object(topic: client.TopicDescription, sizes: Sizes) -> dict[str, object
                 "leader": p.leader,
                 "replicas": p.replicas,
                 "isr": p.isr,
+                "elr": eligible.get(TopicPartition(topic.name, p.partition), []),
                 "start_offset": p.start_offset,
                 "end_offset": p.end_offset,
                 "size_bytes": sizes.get((topic.name, p.partition)),
@@ -136,7 +145,7 @@ def _as_object(topic: client.TopicDescription, sizes: Sizes) -> dict[str, object
     }
 
 
-def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
+def _show(topic: client.TopicDescription, sizes: Sizes, eligible: Eligible) -> None:
     partitions = output.count(len(topic.partitions), "partition")
     output.say(f"{topic.name}: {partitions}, replication {topic.replication}, id {topic.id}")
     own = topic.own_settings()
@@ -157,14 +166,17 @@ def _show(topic: client.TopicDescription, sizes: Sizes) -> None:
                 p.leader,
                 ",".join(map(str, p.replicas)),
                 ",".join(map(str, p.isr)),
+                ",".join(map(str, eligible.get(TopicPartition(topic.name, p.partition), ()))),
                 p.start_offset,
                 p.end_offset,
                 None if on_disk is None else output.size(on_disk),
             )
         )
-    output.table(
-        ("partition", "leader", "replicas", "in sync", "first offset", "end offset", "size"), rows
-    )
+    before, after = ("partition", "leader", "replicas", "in sync"), ("first offset", "end offset")
+    if any(row[4] for row in rows):
+        output.table((*before, "eligible", *after, "size"), rows)
+    else:  # nobody but the in-sync replicas could lead
+        output.table((*before, *after, "size"), [(*row[:4], *row[5:]) for row in rows])
 
 
 @app.command()

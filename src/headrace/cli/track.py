@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.installation import command_to_add
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.hanging import OpenInPartition, hanging, open_in_partitions
 from headrace.client.transactional_ids import (

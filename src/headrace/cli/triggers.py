@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.log_level import LogLevel
 from headrace.client.connection import Connection

@@ -15,7 +15,7 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.client_file import check_client_file, client_file, write_client_file
-from headrace.cli.cluster import At, Json, cluster_options
+from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
 from headrace.client.users import DEFAULT_ITERATIONS, MECHANISMS, Users
 

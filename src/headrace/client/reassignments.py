@@ -68,7 +68,10 @@ class Reassignments:
                 require_no_error(partition.error_code, partition.error_message)
 
     def elect_preferred_leaders(self, places: Iterable[TopicPartition] | None = None) -> None:
-        """Give the lead back to the first replica of each partition; None: of all."""
+        """Give the lead back to the first replica of each partition.
+
+        None: of all whose first replica is in sync; the others keep their leader.
+        """
         wanted = None if places is None else [NativePartition(*place) for place in places]
         try:
             # No request_timeout: confluent-kafka 2.16 stumbles over any keyword here.
@@ -76,8 +79,11 @@ class Reassignments:
             refused = asked.result(timeout=self.connection.timeout_s + 5)
         except KafkaException as failure:
             raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        passed_over = {"ELECTION_NOT_NEEDED"}
+        if places is None:
+            passed_over.add("PREFERRED_LEADER_NOT_AVAILABLE")
         for place, error in refused.items():
-            if error is not None and error.name() != "ELECTION_NOT_NEEDED":
+            if error is not None and error.name() not in passed_over:
                 raise explain(error, self.connection.bootstrap, topic=place.topic)
 
     def _anybody(self) -> tuple[str, int]:
