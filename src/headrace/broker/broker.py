@@ -61,6 +61,7 @@ class Broker:
         "controller",
         "endpoints",
         "controllers",
+        "active_controller_id",
         "fetch_max_bytes",
         "durable",
         "flushes",
@@ -115,6 +116,8 @@ class Broker:
         self.partitions = partitions
         self.endpoints = endpoints  # by listener name
         self.controllers = controllers or {}  # those of controllers
+        # The node that leads the metadata quorum; -1: not known.
+        self.active_controller_id: Callable[[], int] = lambda: node_id
         self.image = image
         # As its replicas see it.
         self.this = ThisBroker(node_id, settings=replication_settings(values))

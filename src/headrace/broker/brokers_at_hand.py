@@ -31,6 +31,9 @@ def registered_endpoint(broker: Broker, node_id: int, listener: str) -> Endpoint
     return None
 
 
+NO_CONTROLLER = -1
+
+
 class BrokersAtHand:
     """All brokers that clients of one listener find; made once per image."""
 
@@ -40,6 +43,13 @@ class BrokersAtHand:
         found = ((each, endpoint_of(broker, each, listener)) for each in broker.image.brokers)
         self._broker = broker
         self.endpoints = {each: endpoint for each, endpoint in found if endpoint is not None}
+
+    @property
+    def controller_id(self) -> int:
+        """Whom clients ask what is for the controller: any broker that they find will do, since it
+        hands on what it cannot answer. -1: they find none."""
+        own = self._broker.node_id
+        return own if own in self.endpoints else min(self.endpoints, default=NO_CONTROLLER)
 
     def leader_of(
         self, partition: PartitionImage, *, tells_listeners_apart: bool

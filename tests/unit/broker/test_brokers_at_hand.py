@@ -7,6 +7,7 @@ import pytest
 from headrace.metadata.image import (
     LOST_DIRECTORY,
     BrokerImage,
+    ControllerImage,
     Endpoint,
     PartitionImage,
     TopicImage,
@@ -112,3 +113,41 @@ def test_a_group_is_sent_to_the_broker_that_leads_its_partition(bench):
     request = find_coordinator.FindCoordinatorRequest(coordinator_keys=["billing"])
     (found,) = bench.ask(find_coordinator, request).coordinators
     assert (found.node_id, found.host, found.error_code) == (THERE, "host-2", ErrorCode.NONE)
+
+
+def controllers_told(bench):
+    everything = bench.ask(metadata, metadata.MetadataRequest(topics=[]))
+    return {
+        everything.controller_id,
+        bench.ask(describe_cluster, describe_cluster.DescribeClusterRequest()).controller_id,
+    }
+
+
+def test_the_controller_that_clients_are_told_is_a_broker_that_they_find(bench):
+    broker = bench.node.broker
+    assert controllers_told(bench) == {HERE}
+    others = {THERE: other(THERE), DEAD: other(DEAD, fenced=True)}
+    broker.image = replace(broker.image, brokers=others)
+    broker.at_hand.clear()
+    assert controllers_told(bench) == {THERE}, "this one is not registered yet"
+    broker.image = replace(broker.image, brokers={DEAD: others[DEAD]})
+    broker.at_hand.clear()
+    assert controllers_told(bench) == {-1}
+
+
+def test_a_controllers_listener_tells_of_all_controllers_and_which_one_is_active(bench):
+    broker = bench.node.broker
+    endpoints = (Endpoint("CONTROLLER", "host-2", 9093), Endpoint("OTHER", "host-2", 9094))
+    two = ControllerImage(THERE, bytes(16), endpoints, {})
+    broker.image = replace(broker.image, controllers={THERE: two})
+    broker.controllers = {"CONTROLLER": broker.endpoints["PLAINTEXT"]}
+    broker.active_controller_id = lambda: THERE
+    session = bench.connect()
+    session.listener = "CONTROLLER"
+    request = describe_cluster.DescribeClusterRequest(endpoint_type=2)
+    answer = bench.ask(describe_cluster, request, session=session)
+    assert answer.controller_id == THERE
+    assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [
+        (HERE, "127.0.0.1", 9092),
+        (THERE, "host-2", 9093),
+    ]

@@ -1,14 +1,16 @@
 """DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
 
 v1 endpoint type (brokers or controllers; KIP-919): each kind of listener tells of its own kind.
-v2 fenced brokers (KIP-1073).
+v2 fenced brokers (KIP-1073). The controller that clients are told is a broker, as in Apache Kafka:
+any of them hands on what is for the controller. Those who come by a controller's listener are told
+which one is active.
 """
 
 from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_cluster
-from headrace.broker.broker import Broker
-from headrace.broker.brokers_at_hand import registered_endpoint
+from headrace.broker.broker import Broker, Endpoint
+from headrace.broker.brokers_at_hand import brokers_at_hand, registered_endpoint
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
 from headrace.protocol.messages.describe_cluster import (
@@ -29,13 +31,14 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
         return wrong_endpoint(request.endpoint_type, kind)
     response = DescribeClusterResponse()
     response.cluster_id = broker.image.cluster_id
-    response.controller_id = broker.node_id
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = on_cluster(broker, call)
     if at_controller is not None:
         response.endpoint_type = CONTROLLERS
-        response.brokers = [DescribeClusterBroker(broker.node_id, *at_controller)]
+        response.controller_id = broker.active_controller_id()
+        response.brokers = controllers_on(broker, call.session.listener, at_controller)
         return response
+    response.controller_id = brokers_at_hand(broker, call.session.listener).controller_id
     response.brokers = [
         DescribeClusterBroker(node_id, endpoint.host, endpoint.port, found.rack, found.fenced)
         for node_id, found in broker.image.brokers.items()
@@ -43,6 +46,18 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
         and (request.include_fenced_brokers or not found.fenced)
     ]
     return response
+
+
+def controllers_on(broker: Broker, listener: str, own: Endpoint) -> list[DescribeClusterBroker]:
+    """All that have registered with a listener of this name; where this one listens it knows."""
+    found = {
+        controller.id: DescribeClusterBroker(controller.id, point.host, point.port)
+        for controller in broker.image.controllers.values()
+        for point in controller.endpoints
+        if point.name == listener
+    }
+    found[broker.node_id] = DescribeClusterBroker(broker.node_id, *own)
+    return [found[node_id] for node_id in sorted(found)]
 
 
 def wrong_endpoint(endpoint_type: int, kind: int) -> DescribeClusterResponse:

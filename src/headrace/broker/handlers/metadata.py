@@ -213,14 +213,15 @@ def refuse(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
 
 
 def respond(broker: Broker, listener: str, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    at_hand = brokers_at_hand(broker, listener)
     return MetadataResponse(
         0,
         [
             MetadataResponseBroker(each, *endpoint, broker.image.brokers[each].rack)
-            for each, endpoint in brokers_at_hand(broker, listener).endpoints.items()
+            for each, endpoint in at_hand.endpoints.items()
         ],
         broker.image.cluster_id,
-        broker.node_id,
+        at_hand.controller_id,
         topics,
     )
 
