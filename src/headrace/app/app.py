@@ -97,6 +97,7 @@ class App:
         publish: str | None = None,
         codec: Codec | None = None,
         dead_letters: bool = True,
+        confirm: bool = False,
     ) -> Callable[[H], H]:
         """Handle these topics with the function below; it stays an ordinary function.
 
@@ -104,7 +105,8 @@ class App:
         a "partition", also under retry; None keeps none. `concurrency` is how many records are
         handled at once, whatever the number of partitions. `publish` names the topic for what the
         handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what cannot
-        be handled is logged and dropped.
+        be handled is logged and dropped. With `confirm`, messages whose outbox asks for it are
+        confirmed when they have had their effect.
         """
         local_names = sys._getframe(1).f_locals
 
@@ -122,6 +124,7 @@ class App:
                 publish=publish,
                 codec=codec or self.codec,
                 dead_letters=dead_letters,
+                confirm=confirm,
                 local_names=local_names,
             )
             return handler

@@ -20,6 +20,8 @@ from headrace.app.publishing import published
 from headrace.app.retry import AttemptTimedOut
 from headrace.app.work import Work
 from headrace.client.records import HeaderList, Outgoing
+from headrace.contract import confirmations
+from headrace.contract.headers import CONFIRM
 
 Written = list[Outgoing[Any, Any]]
 
@@ -37,6 +39,7 @@ class Attempts:
         self.plan = subscription.plan
         self._handler = self.plan.handler
         self._once = subscription.once
+        self._confirms = subscription.confirm
         self._observers = work.observers
         limit_ms = subscription.retry.time_limit_ms
         self.time_limit_s = None if limit_ms is None else limit_ms / 1000
@@ -48,6 +51,7 @@ class Attempts:
             and not self.plan.yields
             and not self.plan.batch
             and self._once is None
+            and not self._confirms
             and not self._observers
             and self.time_limit_s is None
         )
@@ -74,7 +78,7 @@ class Attempts:
                     results = await self._within_limit(job, value, message)
                 else:
                     results = await self._with_once(job, value, message)
-                return self._published(results, message)
+                return self._published(results, message) + self.confirmation(message)
             except Duplicate:
                 raise
             except BaseException:
@@ -160,6 +164,17 @@ class Attempts:
         if not results:
             return []
         return self.results_of(results, message)
+
+    def confirmation(self, message: Message) -> Written:
+        """Written when the message has had its effect, also when it had it before: the outbox sends
+        again what it was not told of."""
+        asks = message.header(CONFIRM) if self._confirms else None
+        if asks is None:
+            return []
+        value = confirmations.written(
+            outbox_id=asks.decode("utf-8", "replace"), message_id=message.id, group=self.work.group
+        )
+        return [Outgoing(confirmations.TOPIC, value, message.id.encode(), [])]
 
     def results_of(self, results: Iterable[Any], message: Message) -> Written:
         subscription = self.work.subscription

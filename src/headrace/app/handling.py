@@ -156,7 +156,7 @@ class Handling:
             except Duplicate:
                 work.stats.duplicates += 1
                 work.said.known(job)
-                work.completed([job])
+                self._publish(at, job, self.attempts.confirmation(job.message()), pending)
                 outcome = "duplicate"
             except BaseException as error:  # noqa: BLE001 - judged below, whatever it is
                 self._reraise_ours(error)

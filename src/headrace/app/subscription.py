@@ -35,6 +35,7 @@ class Subscription:
     publish: str | None = None  # the topic for what the handler returns or yields
     codec: Codec | None = None
     dead_letters: bool = True
+    confirm: bool = False  # tell the outbox that a message came from when it has had its effect
     stats: Stats = field(default_factory=Stats)
 
     @property
@@ -109,6 +110,10 @@ def _rules(s: Subscription) -> list[tuple[bool, str]]:
         (
             s.batch is not None and s.once is not None,
             "once= remembers single messages; leave batch= away.",
+        ),
+        (
+            s.batch is not None and s.confirm,
+            "confirm= is about single messages; leave batch= away.",
         ),
         (
             s.plan.wants_db and s.once is None,

@@ -16,6 +16,7 @@ from headrace.app.subscription import Subscription
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.topics import Topics
+from headrace.contract import confirmations
 
 log = logging.getLogger("headrace.app")
 
@@ -40,6 +41,13 @@ def is_derived(topic: str, there: Container[str]) -> bool:
         if found is not None and found[1] in there:
             return True
     return False
+
+
+def ensure_confirmations(connection: Connection) -> None:
+    """The topic where `confirm=True` tells outboxes that a message has had its effect."""
+    Topics(connection).ensure(
+        confirmations.TOPIC, partitions=confirmations.PARTITIONS, settings=confirmations.SETTINGS
+    )
 
 
 class AppTopics:

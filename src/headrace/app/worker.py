@@ -24,7 +24,7 @@ from headrace.app.names import retry_topic
 from headrace.app.slots import LoopSlots, ThreadSlots
 from headrace.app.subscription import Subscription
 from headrace.app.timers import Timers
-from headrace.app.topics import AppTopics
+from headrace.app.topics import AppTopics, ensure_confirmations
 from headrace.app.watchdog import Watchdog
 from headrace.app.work import Work
 from headrace.client.errors import ClientError
@@ -91,6 +91,8 @@ class Worker:
         self._topics = topics
         self._sources = topics.sources(app.subscriptions)
         self._counts = topics.ensure(self._sources)
+        if any(each.confirm for each in app.subscriptions):
+            ensure_confirmations(app.connection)
         self._make_works()
         self._enable_delays(self._sources)
         self.intake = Intake(

@@ -19,6 +19,7 @@ from headrace.installation import command_to_add
 from headrace.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
+    from headrace.services.outbox.confirmations import Confirmations
     from headrace.services.outbox.store import ParkedRow, Store
 
 app = typer.Typer(
@@ -90,6 +91,9 @@ def relay(
         str, typer.Option(metavar="DURATION", help="Others take over so long after a crash.")
     ] = "10s",
     rows: Annotated[int, typer.Option(min=1, max=50_000, help="In one transaction.")] = 5000,
+    resends: Annotated[
+        int, typer.Option(min=0, max=1000, help="Of a message that is not confirmed in time.")
+    ] = 3,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health here.")
     ] = None,
@@ -110,6 +114,7 @@ def relay(
             blocks=on_poison == "wait",
             keep_ms=None if keep == "forever" else _milliseconds(keep, "--keep"),
             relay=name,
+            resends=resends,
         )
         try:
             serve(store.engine, cluster, settings, None if metrics is None else _address(metrics))
@@ -144,6 +149,12 @@ def status(database_url: DatabaseUrl, as_json: Json = False) -> None:
     for each in found.shards:
         if each.problem:
             output.say(f"shard {each.shard}: {each.problem}")
+    if found.confirmations_open:
+        waiting = output.count(found.confirmations_open, "message")
+        output.say(f"{waiting} sent and not confirmed yet.")
+    if found.unconfirmed:
+        vain = output.count(found.unconfirmed, "message")
+        output.say(f"{vain} never confirmed: `headrace outbox list` has them.")
     if not found.relays:
         output.note("No relay is running: `headrace outbox relay DATABASE_URL` starts one.")
     if found.held_up_by:
@@ -156,9 +167,9 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """Rows that were parked because they cannot be sent."""
+    """Rows that were parked because they cannot be sent, and messages that nobody confirmed."""
     with _database(database_url) as store:
-        parked = store.parked(most=limit)
+        parked = _set_aside(store, None, limit)
     if as_json:
         output.answer_json([_described(each) for each in parked])
         return
@@ -177,9 +188,9 @@ def show(
     row_id: Annotated[int, typer.Argument(metavar="ID", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """All of one parked row."""
+    """All of one parked row, or of a message that nobody confirmed."""
     with _database(database_url) as store:
-        found = store.parked(row_id)
+        found = _set_aside(store, row_id, 1)
     if not found:
         raise Failure(f"No row {row_id} is parked; `headrace outbox list` has those that are.")
     described = _described(found[0])
@@ -192,9 +203,9 @@ def show(
 
 @app.command()
 def retry(database_url: DatabaseUrl, ids: Ids, as_json: Json = False) -> None:
-    """Let the relay send parked rows again."""
+    """Let the relay send parked rows and unconfirmed messages again."""
     with _database(database_url) as store:
-        count = store.retry(ids)
+        count = store.retry(ids) + _confirmations(store).retry(ids)
     _say_count(count, len(ids), "to be sent again", as_json)
 
 
@@ -205,11 +216,11 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete parked rows: they will never be sent."""
+    """Delete parked rows and unconfirmed messages: they will never be sent."""
     if not yes and not output.confirmed(f"Delete {output.count(len(ids), 'row')} for good?"):
         raise typer.Abort
     with _database(database_url) as store:
-        count = store.forget(ids)
+        count = store.forget(ids) + _confirmations(store).forget(ids)
     _say_count(count, len(ids), "deleted", as_json)
 
 
@@ -231,6 +242,19 @@ def resume(
         output.answer_json({"shard": shard, "after": after})
     else:
         output.say(f"Shard {shard} goes on after row {after}.")
+
+
+def _confirmations(store: Store) -> Confirmations:
+    from headrace.services.outbox.confirmations import Confirmations
+
+    return Confirmations(store)
+
+
+def _set_aside(store: Store, row_id: int | None, most: int) -> list[ParkedRow]:
+    """What a person has to decide on, the oldest first."""
+    store.facts()
+    found = store.parked(row_id, most) + _confirmations(store).unconfirmed(row_id, most)
+    return sorted(found, key=lambda each: each.row.id)[:most]
 
 
 def _say_count(count: int, asked: int, what: str, as_json: bool) -> None:

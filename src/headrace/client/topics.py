@@ -221,6 +221,15 @@ class Topics:
         asked = self._admin.create_topics([new], request_timeout=self.connection.timeout_s)
         self._answer(asked[name], name)
 
+    def ensure(self, name: str, *, partitions: int, settings: Mapping[str, str]) -> None:
+        """Create a topic where it is missing; several programs may do it at once."""
+        try:
+            if name not in self.cluster.topics:
+                self.create(name, partitions=partitions, settings=settings)
+        except ClientError as failure:
+            if failure.code != "TOPIC_ALREADY_EXISTS":
+                raise
+
     def grow(self, name: str, *, partitions: int) -> None:
         """Give a topic more partitions; Kafka never takes any away."""
         self._is_fresh = False

@@ -22,6 +22,11 @@ CRON_UNTIL = (
 )
 CRON_COUNT = "headrace-cron-count"  # how many runs are planned in all
 
+# ---- confirmed delivery, see `confirmations.py` -------------------------------------------------
+# On a row of an outbox: `10m`. The relay sends CONFIRM instead of it.
+CONFIRM_WITHIN = "headrace-confirm-within"
+CONFIRM = "headrace-confirm"  # the id of the outbox that waits for a confirmation
+
 # ---- set by the delay service on what it writes -------------------------------------------------
 DUE_AT = "headrace-due-at"  # milliseconds since 1970
 SOURCE = "headrace-source"  # topic/partition/offset of the record that asked for it

@@ -28,6 +28,7 @@ from headrace.client.errors import ClientError
 from headrace.client.records import GivenHeaders, Outgoing, header_list
 from headrace.client.schedules import When, delayed
 from headrace.contract import durations
+from headrace.contract.headers import CONFIRM_WITHIN
 from headrace.outbox.handles import Handle, handle_of, run_sync_of
 from headrace.services.outbox import databases, schema
 from headrace.services.outbox.engines import engine_for
@@ -90,12 +91,21 @@ class Outbox:
         delay: timedelta | str | None = None,
         deliver_at: datetime | int | str | None = None,
         id: str | None = None,
+        confirm_within: timedelta | str | None = None,
     ) -> Awaitable[None]:
         """Write a message in the transaction of `db`; await it if `db` is one for asyncio.
 
         Values go as in handlers: models, dataclasses, dicts as JSON, str and bytes as they are.
-        `id` becomes the message's id; with `delay` or `deliver_at` it names the schedule.
+        `id` becomes the message's id; with `delay` or `deliver_at` it names the schedule. With
+        `confirm_within` it is sent again, a few times, if no consumer confirms it in time.
         """
+        if confirm_within is not None:
+            if delay is not None or deliver_at is not None:
+                raise OutboxError(
+                    "confirm_within is not for delayed messages: leave delay and deliver_at away."
+                )
+            asked = (CONFIRM_WITHIN, durations.write(_confirmation_ms(confirm_within)).encode())
+            headers = [*header_list(headers), asked]
         values = self._values(topic, value, key, headers, delay, deliver_at, id)
         run_sync = run_sync_of(db)
         if run_sync is not None:
@@ -240,6 +250,16 @@ class _Done:
 
 
 _DONE: Awaitable[None] = _Done()
+
+
+def _confirmation_ms(within: timedelta | str) -> int:
+    try:
+        found = _milliseconds(within)
+    except ValueError as wrong:
+        raise OutboxError(f"confirm_within: {wrong}.") from wrong
+    if not 0 < found <= durations.LONGEST_DELAY_MS:
+        raise OutboxError("confirm_within is more than 0 and at most ten years.")
+    return found
 
 
 def _milliseconds(delay: timedelta | str) -> int:

@@ -70,3 +70,35 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
     assert "shards, counted from 0" in headrace.failure(
         "outbox", "resume", url, "--shard", "9", "--after", "0"
     )
+
+
+def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
+    headrace: CommandLine, url: str
+) -> None:
+    headrace("outbox", "init", url, "--shards", "1")
+    Admin(headrace.bootstrap).topics.create("owed", partitions=1)
+    outbox, engine = Outbox(), create_engine(url)
+    with engine.begin() as db:
+        outbox.send(db, "owed", "1", id="t-1", confirm_within="10ms")
+    store = Store(engine_for(url))
+    at = Connection({"bootstrap.servers": headrace.bootstrap})
+    relay = Relay(store.engine, at, Settings(resends=0))
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while headrace.json("outbox", "status", url)["unconfirmed"] == 0:
+            assert time.monotonic() < deadline
+        assert "1 message never confirmed" in headrace("outbox", "status", url)
+        assert "headrace_outbox_messages_unconfirmed 1" in relay.metrics()
+        [listed] = headrace.json("outbox", "list", url)
+        assert (listed["state"], listed["message_id"]) == ("unconfirmed", "t-1")
+        assert "sent once" in headrace("outbox", "show", url, str(listed["id"]))
+        assert "1 row to be sent again" in headrace("outbox", "retry", url, str(listed["id"]))
+        while not headrace.json("outbox", "list", url):
+            assert time.monotonic() < deadline
+        assert "1 row deleted" in headrace("outbox", "discard", url, str(listed["id"]), "--yes")
+    finally:
+        relay.stop()
+        thread.join()
+    assert headrace("consume", "owed").count("1") == 2

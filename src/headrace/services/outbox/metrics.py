@@ -47,7 +47,21 @@ class ShardState:
     problem: str | None
 
 
-def rendered(relay: str, counters: ShardCounters, owned: int, states: Iterable[ShardState]) -> str:
+@dataclass(slots=True)
+class ConfirmationCounters:
+    open: int  # messages that wait for their confirmation
+    unconfirmed: int  # nobody waits any more: a person has to look
+    resent: int  # by this relay
+    given_up: int
+
+
+def rendered(
+    relay: str,
+    counters: ShardCounters,
+    owned: int,
+    states: Iterable[ShardState],
+    confirmations: ConfirmationCounters,
+) -> str:
     shards = list(states)
     lines = [
         *_family("rows_sent_total", "counter", "Rows sent as records.", [({}, counters.rows)]),
@@ -70,6 +84,22 @@ def rendered(relay: str, counters: ShardCounters, owned: int, states: Iterable[S
         *_family(
             "shards_in_trouble", "gauge", "Shards that wait for the cluster, or must not go on.",
             [({}, sum(1 for each in shards if each.problem))],
+        ),
+        *_family(
+            "confirmations_open", "gauge", "Messages that wait for a confirmation.",
+            [({}, confirmations.open)],
+        ),
+        *_family(
+            "messages_unconfirmed", "gauge", "Messages that were sent in vain, for a person.",
+            [({}, confirmations.unconfirmed)],
+        ),
+        *_family(
+            "messages_resent_total", "counter", "Sent again for want of a confirmation.",
+            [({}, confirmations.resent)],
+        ),
+        *_family(
+            "messages_given_up_total", "counter", "Never confirmed, and not sent again.",
+            [({}, confirmations.given_up)],
         ),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -31,12 +31,7 @@ LONGEST_READ_S = 90.0
 
 
 def ensure(at: Connection) -> None:
-    try:
-        if TOPIC not in {topic.name for topic in Topics(at).all()}:
-            Topics(at).create(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
-    except ClientError as failure:
-        if failure.code != "TOPIC_ALREADY_EXISTS":
-            raise
+    Topics(at).ensure(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
 
 
 def key_of(outbox_id: str, shard: int) -> bytes:

@@ -1,7 +1,8 @@
 """A relay: takes its share of the shards, looks for settled rows, and has a thread send each shard.
 
-Threads: one looks for the horizon, one per shard sends, and the caller's own (`run`) keeps leases,
-writes hints and removes what was sent. Several relays of one database share its shards.
+Threads: one looks for the horizon, one per shard sends, one waits for confirmations, and the
+caller's own (`run`) keeps leases, writes hints and removes what was sent. Several relays of one
+database share its shards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.client.connection import Connection
 from headrace.client.errors import Unreachable
 from headrace.services.outbox import positions, schema, shares
-from headrace.services.outbox.metrics import ShardCounters, rendered
+from headrace.services.outbox.confirmation_watch import ConfirmationWatch
+from headrace.services.outbox.confirmations import Confirmations
+from headrace.services.outbox.metrics import ConfirmationCounters, ShardCounters, rendered
 from headrace.services.outbox.source import Source
 from headrace.services.outbox.status import shard_states
 from headrace.services.outbox.store import Store
@@ -43,6 +46,7 @@ class Settings:
     rows: int = 5000  # in one transaction, at most
     blocks: bool = False  # later rows of a parked row's key wait behind it
     keep_ms: int | None = 0  # of sent rows; None: for ever
+    resends: int = 3  # of a message that is not confirmed in time
     relay: str | None = None
 
 
@@ -63,6 +67,18 @@ class Relay:
         self._finished = ShardCounters()  # of workers that have ended
         self._cleaned_to: dict[int, int] = {}
         self._horizon = threading.Thread(target=self._look, name="outbox-horizon", daemon=True)
+        self._watch = ConfirmationWatch(
+            at,
+            Confirmations(self.store),
+            resends=self.settings.resends,
+            is_mine=lambda: 0 in self.workers,
+            stopping=self._stopping,
+        )
+        self._watching = threading.Thread(
+            target=lambda: self._watch.run(self.facts.outbox_id),
+            name="outbox-confirmations",
+            daemon=True,
+        )
         self._hinted: dict[int, int] = {}
         self._problems: dict[int, str | None] = {}
         self._database_problem: str | None = None
@@ -76,6 +92,7 @@ class Relay:
             return
         log.info("relay %s of outbox %s begins", self.name, self.facts.outbox_id)
         self._horizon.start()
+        self._watching.start()
         try:
             while not self._stopping.is_set():
                 more = self._turn()
@@ -105,7 +122,12 @@ class Relay:
         for worker in list(self.workers.values()):
             counters.add(worker.counters)
         known = {number: each.position or 0 for number, each in self.workers.items()}
-        return rendered(self.name, counters, len(self.workers), shard_states(self.store, known))
+        open_, unconfirmed = Confirmations(self.store).counts()
+        confirmations = ConfirmationCounters(
+            open_, unconfirmed, self._watch.resent, self._watch.given_up
+        )
+        shards = shard_states(self.store, known)
+        return rendered(self.name, counters, len(self.workers), shards, confirmations)
 
     # ---- leases
 
@@ -184,6 +206,7 @@ class Relay:
             log.warning("leases are not given back, they run out: %s", first_line(failure))
         self._published.wake()
         self._horizon.join(DRAIN_S)
+        self._watching.join(DRAIN_S)
         self._source.close()
         log.info("relay %s has ended", self.name)
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from headrace.contract import durations
 from headrace.contract import headers as names
 
 Headers = list[tuple[str, bytes | None]]
@@ -41,6 +42,13 @@ class Row:
         return crc32(f"{self.topic}/{self.message_id}/{self.created_ms}".encode(), sum_)
 
 
+class Asked(NamedTuple):
+    """A confirmation that a row asks for."""
+
+    message_id: str
+    within_ms: int | None  # None: this is a resend of one that asked
+
+
 class OutboxRecord(NamedTuple):
     """As the producer takes it."""
 
@@ -49,6 +57,7 @@ class OutboxRecord(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+    confirmation: Asked | None = None
 
 
 class NotARecord(ValueError):
@@ -59,11 +68,42 @@ def record_of(row: Row, outbox_id: str) -> OutboxRecord:
     require_topic(row.topic)
     message_id = row.message_id or f"{outbox_id}/{row.id}"
     headers: Headers = [(names.MESSAGE_ID, message_id.encode())]
-    if row.headers is not None:
-        given = headers_from(row.headers)
-        own = any(name == names.MESSAGE_ID for name, _ in given)
-        headers = given if own else given + headers
-    return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms)
+    if row.headers is None:
+        return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms)
+    given = headers_from(row.headers)
+    own = any(name == names.MESSAGE_ID for name, _ in given)
+    headers = given if own else given + headers
+    asked = None
+    if (within := _first(given, names.CONFIRM_WITHIN)) is not None:
+        asked = _asked(headers, within)
+        headers = [pair for pair in headers if pair[0] not in (names.CONFIRM_WITHIN, names.CONFIRM)]
+        headers.append((names.CONFIRM, outbox_id.encode()))
+    elif _first(given, names.CONFIRM) == outbox_id.encode():
+        asked = Asked(message_id, None)
+    return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms, asked)
+
+
+def _first(headers: Headers, name: str) -> bytes | None:
+    return next((value for each, value in headers if each == name), None)
+
+
+def _asked(headers: Headers, within: bytes) -> Asked:
+    """The last message id is the one that consumers take."""
+    message_id = [value for name, value in headers if name == names.MESSAGE_ID][-1]
+    try:
+        text = (message_id or b"").decode()
+        within_ms = durations.parse(within.decode())
+    except ValueError as wrong:
+        raise NotARecord(f"it asks for a confirmation in a way that is none: {wrong}") from wrong
+    if not 0 < len(text) <= LONGEST_MESSAGE_ID or "\0" in text:
+        raise NotARecord(
+            f"a message to be confirmed needs an id of 1 to {LONGEST_MESSAGE_ID} characters"
+        )
+    if any(name in names.INSTRUCTIONS for name, _ in headers):
+        raise NotARecord("a delayed message cannot ask for a confirmation")
+    if not 0 < within_ms <= durations.LONGEST_DELAY_MS:
+        raise NotARecord("the time for a confirmation is more than 0 and at most ten years")
+    return Asked(text, within_ms)
 
 
 @lru_cache(maxsize=1024)
@@ -109,6 +149,7 @@ def headers_from(text: str | None) -> Headers:
 def _name(name: Any) -> str:
     if not isinstance(name, str):
         raise ValueError(f"{name!r} is no name")
+    name.encode()  # half a surrogate pair is text for JSON and none for Kafka
     return name
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from headrace.services.outbox import databases
 
-VERSION = 1
+VERSION = 2  # 2: headrace_outbox_confirmations
 SHARDS = 4
 MOST_SHARDS = 1024
 READ_META = "SELECT name, value FROM headrace_outbox_meta"
@@ -49,7 +49,7 @@ def statements(dialect: str, shards: int = SHARDS) -> list[str]:
     return found
 
 
-TABLES = ("parked", "shards", "relays", "gate", "meta")
+TABLES = ("parked", "confirmations", "shards", "relays", "gate", "meta")
 
 
 def drop_statements(dialect: str) -> list[str]:
@@ -63,10 +63,11 @@ def drop_statements(dialect: str) -> list[str]:
 
 
 def create(connection: Connection, shards: int | None = None) -> Facts:
-    """Make what is missing. What is there stays, and so does its number of shards."""
+    """Make what is missing, also in tables of an older version. What is there stays, and so does
+    its number of shards."""
     dialect = connection.dialect.name
     database = databases.of(dialect)
-    known = _known(connection)
+    known = _known(connection, oldest=1)
     if known is not None and shards is not None and known.shards != shards:
         raise OutboxError(
             f"The outbox of this database has {known.shards} shards; their number does not change."
@@ -93,6 +94,9 @@ def create(connection: Connection, shards: int | None = None) -> Facts:
         )
         rows = [{"name": name, "value": str(value)} for name, value in fresh.items()]
         connection.execute(meta, rows)
+    else:  # last: tables that are only half brought up count as older ones
+        brought_up = text("UPDATE headrace_outbox_meta SET value = :value WHERE name = 'version'")
+        connection.execute(brought_up, {"value": str(VERSION)})
     return facts(connection)
 
 
@@ -110,19 +114,24 @@ def missing() -> OutboxError:
     )
 
 
-def _known(connection: Connection) -> Facts | None:
+def _known(connection: Connection, oldest: int = VERSION) -> Facts | None:
     if not connection.dialect.has_table(connection, "headrace_outbox_meta"):
         return None
-    return read(connection.exec_driver_sql(READ_META).all())
+    return read(connection.exec_driver_sql(READ_META).all(), oldest)
 
 
-def read(rows: Iterable[Sequence[str]]) -> Facts | None:
+def read(rows: Iterable[Sequence[str]], oldest: int = VERSION) -> Facts | None:
     """None: the tables were not made to the end."""
     meta = {str(row[0]): str(row[1]) for row in rows}
     if not {"version", "outbox", "shards"} <= meta.keys():
         return None
-    version = int(meta["version"])
-    if version < VERSION:
+    try:
+        version, shards = int(meta["version"]), int(meta["shards"])
+    except ValueError as wrong:
+        raise OutboxError(f"headrace_outbox_meta of this database is damaged: {wrong}.") from wrong
+    if not 1 <= shards <= MOST_SHARDS:
+        raise OutboxError(f"headrace_outbox_meta of this database is damaged: {shards} shards.")
+    if version < oldest:
         raise OutboxError(
             f"The outbox tables of this database are of version {version}, and this Headrace needs "
             f"{VERSION}: run `headrace outbox init DATABASE_URL`."
@@ -132,7 +141,7 @@ def read(rows: Iterable[Sequence[str]]) -> Facts | None:
             f"The outbox tables of this database are of version {version}, and this Headrace knows "
             f"{VERSION}: install a newer one."
         )
-    return Facts(meta["outbox"], int(meta["shards"]))
+    return Facts(meta["outbox"], shards)
 
 
 def _has_trigger(connection: Connection, made_before: bool) -> bool:

@@ -130,7 +130,7 @@ class Sender:
 
     def _produce(self, records: Sequence[OutboxRecord]) -> None:
         produce: Callable[..., None] = self._producer.produce
-        for topic, key, value, headers, timestamp_ms in records:
+        for topic, key, value, headers, timestamp_ms, _ in records:
             while True:
                 try:
                     produce(topic, value, key, headers=headers, timestamp=timestamp_ms)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from headrace.services.outbox.rows import NotARecord, Row
+from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,6 +75,11 @@ class Parked:
 
 
 @dataclass(slots=True)
+class Tracked:
+    pass
+
+
+@dataclass(slots=True)
 class Reparked:
     pass
 
@@ -114,6 +119,7 @@ Event = (
     | SourceLost
     | Reviewed
     | Parked
+    | Tracked
     | Reparked
     | Forgotten
     | Committed
@@ -149,6 +155,13 @@ class Park:
     """Copy the rows, each once by its id. `waits`: it is parked only because its key is."""
 
     rows: list[tuple[Row, str, bool]]  # row, reason, waits
+
+
+@dataclass(slots=True)
+class Track:
+    """Keep the rows, each once by its message id, until their consumers confirm them."""
+
+    rows: list[tuple[Row, Asked]]
 
 
 @dataclass(slots=True)
@@ -193,14 +206,19 @@ class Halt:
     sentence: str
 
 
-Effect = TakeOver | Begin | Read | Park | Repark | Send | Forget | Review | Wait | Halt
+Effect = TakeOver | Begin | Read | Park | Track | Repark | Send | Forget | Review | Wait | Halt
 
 
 class Shard:
     """`step` is the only door. `position` is what the cluster has committed, as far as known."""
 
     def __init__(
-        self, number: int, *, check: Callable[[Row], object], blocks: bool = False, most: int = 5000
+        self,
+        number: int,
+        *,
+        check: Callable[[Row], OutboxRecord],
+        blocks: bool = False,
+        most: int = 5000,
     ) -> None:
         """`check` raises NotARecord for a row that can be no record."""
         self.number = number
@@ -213,6 +231,7 @@ class Shard:
         self._guilty: dict[int, str] = {}  # rows that the cluster refused, and why
         self._blocked: dict[bytes, int] = {}  # keys with parked rows: the first of them
         self._sending: Send | None = None
+        self._asked: dict[int, Asked] = {}  # rows of the last read that want a confirmation
         self._retry = False  # what is being sent was parked before
 
     def begin(self) -> Effect:
@@ -234,6 +253,8 @@ class Shard:
             case Reviewed():
                 return self._reviewed(event)
             case Parked():
+                return self._tracked_then_sent()
+            case Tracked():
                 assert self._sending is not None
                 return self._sending
             case Reparked() | Forgotten():
@@ -316,11 +337,20 @@ class Shard:
         sendable, parked = self._sorted(rows)
         position = Position(rows[-1].id, rows[-1].checksum)
         self._sending, self._retry = Send(sendable, position), False
-        return Park(parked) if parked else self._sending
+        return Park(parked) if parked else self._tracked_then_sent()
+
+    def _tracked_then_sent(self) -> Effect:
+        """A row is sent only when it is known that its confirmation is to be waited for."""
+        assert self._sending is not None
+        if not self._asked:
+            return self._sending
+        rows = [(row, self._asked[row.id]) for row in self._sending.rows if row.id in self._asked]
+        return Track(rows) if rows else self._sending
 
     def _sorted(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
         """Those that can be sent, and those that cannot."""
         sendable, parked = [], []
+        self._asked.clear()
         for row in rows:
             if row.key is not None and self._blocked.get(row.key, row.id) < row.id:
                 parked.append((row, "an earlier row of its key is parked", True))
@@ -337,9 +367,11 @@ class Shard:
 
     def _fault(self, row: Row) -> str | None:
         try:
-            self._check(row)
+            asked = self._check(row).confirmation
         except NotARecord as fault:
             return str(fault)
+        if asked is not None:
+            self._asked[row.id] = asked
         return None
 
     # ---- what became of it
@@ -391,6 +423,7 @@ class Shard:
         rows = [row for row in review.ready if row.id <= passed][: self._limit]
         if not rows:
             return self._next()
+        self._asked.clear()
         for row in rows:
             if (reason := self._fault(row)) is not None:
                 return Repark(row.id, reason)
@@ -398,4 +431,4 @@ class Shard:
         retried = tuple(row.id for row in rows)
         self._sending = Send(rows, Position(at.row_id, at.checksum, retried))
         self._retry = True
-        return self._sending
+        return self._tracked_then_sent()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from headrace.services.outbox.confirmations import Confirmations
 from headrace.services.outbox.metrics import ShardState
 from headrace.services.outbox.source import Source
 from headrace.services.outbox.store import Store
@@ -21,6 +22,8 @@ class Status:
     shards: list[ShardState]
     relays: list[str]
     held_up_by: str | None
+    confirmations_open: int  # messages that wait for a confirmation
+    unconfirmed: int  # messages that were sent in vain
 
 
 def status_of(store: Store, *, with_holders: bool = True) -> Status:
@@ -38,7 +41,7 @@ def status_of(store: Store, *, with_holders: bool = True) -> Status:
             held_up_by = source.held_up_by()
         finally:
             source.close()
-    return Status(facts.outbox_id, shards, relays, held_up_by)
+    return Status(facts.outbox_id, shards, relays, held_up_by, *Confirmations(store).counts())
 
 
 def shard_states(store: Store, known: Mapping[int, int] | None = None) -> list[ShardState]:

@@ -171,8 +171,13 @@ class Store:
             }
             for row, reason, waits in rows
         ]
+        not_sent = text("DELETE FROM headrace_outbox_confirmations WHERE sent_as IN :ids")
         with self.engine.begin() as db:
             db.execute(text(insert), values)
+            db.execute(
+                not_sent.bindparams(bindparam("ids", expanding=True)),
+                {"ids": [each["id"] for each in values]},
+            )
 
     def repark(self, row_id: int, reason: str) -> None:
         self._run(

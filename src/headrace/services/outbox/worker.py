@@ -18,8 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.services.outbox import shard as core
+from headrace.services.outbox.confirmations import Confirmations
 from headrace.services.outbox.metrics import ShardCounters
-from headrace.services.outbox.rows import OutboxRecord, Row, record_of
+from headrace.services.outbox.rows import Asked, OutboxRecord, Row, record_of
 from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
 from headrace.services.outbox.shard import Shard
 from headrace.services.outbox.source import Source, Stale
@@ -76,6 +77,7 @@ class ShardWorker:
         self.halted: str | None = None
         self._at, self._outbox_id = at, outbox_id
         self._store, self._source, self._published = store, source, published
+        self._confirmations = Confirmations(store)
         self._blocks = blocks
         self._shard = Shard(number, check=self._check, blocks=blocks, most=most)
         self._sender: Sender | None = None
@@ -140,6 +142,9 @@ class ShardWorker:
                 return self._begin(effect)
             case core.Park():
                 return self._park(effect)
+            case core.Track():
+                self._insist(lambda: self._track(effect.rows))
+                return core.Tracked()
             case core.Repark():
                 self._insist(lambda: self._store.repark(effect.row_id, effect.reason))
                 return core.Reparked()
@@ -225,7 +230,7 @@ class ShardWorker:
 
     # ---- the database
 
-    def _check(self, row: Row) -> object:
+    def _check(self, row: Row) -> OutboxRecord:
         """The record is kept for `_send`: to make it costs as much as to send it."""
         record = self._records[row.id] = record_of(row, self._outbox_id)
         return record
@@ -259,6 +264,9 @@ class ShardWorker:
                     row.id, row.topic, reason,
                 )  # fmt: skip
         return core.Parked()
+
+    def _track(self, rows: list[tuple[Row, Asked]]) -> None:
+        self._confirmations.track(self._outbox_id, self.number, rows)
 
     def _review(self, most: int) -> core.Event:
         self._review_at = monotonic() + REVIEW_EVERY_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.services.outbox import shard as core
-from headrace.services.outbox.rows import NotARecord, Row
+from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row, record_of
 from headrace.services.outbox.shard import Position, Shard
 
 
@@ -14,7 +14,7 @@ def row(number: int, key: str = "k") -> Row:
 
 
 def shard(**given: object) -> Shard:
-    return Shard(2, check=lambda row: None, **given)  # type: ignore[arg-type]
+    return Shard(2, check=lambda row: record_of(row, "box"), **given)  # type: ignore[arg-type]
 
 
 def taken_over(machine: Shard, at: Row) -> core.Effect:
@@ -134,9 +134,10 @@ def test_a_lost_producer_makes_the_shard_ask_again_where_it_is() -> None:
 def test_a_row_found_guilty_later_holds_up_its_key_from_there_on() -> None:
     """The last of three is no record; the first is refused by the cluster after that was found."""
 
-    def check(row: Row) -> None:
+    def check(row: Row) -> OutboxRecord:
         if row.id == 43:
             raise NotARecord("no name for a topic")
+        return record_of(row, "box")
 
     machine = Shard(2, check=check, blocks=True)
     taken_over(machine, row(40))
@@ -152,3 +153,17 @@ def test_a_row_found_guilty_later_holds_up_its_key_from_there_on() -> None:
     effect = machine.step(core.RowsRead([row(42), row(43)], 43))
     assert isinstance(effect, core.Park)
     assert [(each.id, waits) for each, _, waits in effect.rows] == [(42, True), (43, True)]
+
+
+def test_a_row_that_asks_for_a_confirmation_is_kept_before_it_is_sent() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    machine.step(core.Settled(43, 1))
+    asking, plain, broken = row(41), row(42), row(43)
+    asking.headers = '{"headrace-confirm-within": "1s"}'
+    broken.headers = '{"headrace-confirm-within": "soon"}'
+    effect = machine.step(core.RowsRead([asking, plain, broken], 43))
+    assert isinstance(effect, core.Park) and [one.id for one, _, _ in effect.rows] == [43]
+    assert machine.step(core.Parked()) == core.Track([(asking, Asked("box/41", 1000))])
+    sent = machine.step(core.Tracked())
+    assert isinstance(sent, core.Send) and sent.rows == [asking, plain]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from headrace.services.outbox import shard as core
 from headrace.services.outbox import shares
-from headrace.services.outbox.rows import NotARecord, Row, shard_of
+from headrace.services.outbox.rows import NotARecord, OutboxRecord, Row, record_of, shard_of
 from headrace.services.outbox.settled_ids import SettledIds
 from headrace.services.outbox.shard import Position, Shard
 
@@ -110,9 +110,10 @@ class Relay:
         self.still_until_ms = 0
 
 
-def check(row: Row) -> None:
+def check(row: Row) -> OutboxRecord:
     if row.topic == "not a topic":
         raise NotARecord("that is no name for a topic")
+    return record_of(row, "box")
 
 
 class World:

@@ -60,6 +60,13 @@ def tables(shards: int) -> list[str]:
         f" id bigint PRIMARY KEY, shard smallint NOT NULL,{rows.replace('249', '1024')}"
         " created_at bigint NOT NULL, state varchar(16) NOT NULL,"
         f" reason longtext {_TEXT} NOT NULL, parked_at bigint NOT NULL) ENGINE=InnoDB",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_confirmations ("
+        f" message_id varchar(512) {_TEXT} PRIMARY KEY, id bigint NOT NULL,"
+        f" shard smallint NOT NULL, topic varchar(249) {_TEXT} NOT NULL, message_key longblob,"
+        f" payload longblob, headers longtext {_TEXT}, created_at bigint NOT NULL,"
+        " within_ms bigint NOT NULL, state varchar(16) NOT NULL, resends int NOT NULL DEFAULT 0,"
+        " sent_as bigint, due_at bigint, KEY headrace_outbox_confirmations_due (state, due_at))"
+        " ENGINE=InnoDB",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
         f" shard smallint PRIMARY KEY, sent_id bigint, sent_at bigint, owner varchar(255) {_TEXT},"
         f" lease_until bigint NOT NULL DEFAULT 0, problem longtext {_TEXT}) ENGINE=InnoDB",

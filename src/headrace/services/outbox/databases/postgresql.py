@@ -72,6 +72,13 @@ def tables(shards: int) -> list[str]:
         " message_key bytea, payload bytea, headers text, message_id varchar(512),"
         " created_at bigint NOT NULL, state varchar(16) NOT NULL, reason text NOT NULL,"
         " parked_at bigint NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_confirmations ("
+        " message_id varchar(512) PRIMARY KEY, id bigint NOT NULL, shard smallint NOT NULL,"
+        " topic varchar(249) NOT NULL, message_key bytea, payload bytea, headers text,"
+        " created_at bigint NOT NULL, within_ms bigint NOT NULL, state varchar(16) NOT NULL,"
+        " resends int NOT NULL DEFAULT 0, sent_as bigint, due_at bigint)",
+        "CREATE INDEX IF NOT EXISTS headrace_outbox_confirmations_due"
+        " ON headrace_outbox_confirmations (state, due_at)",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
         " shard smallint PRIMARY KEY, sent_id bigint, sent_at bigint, owner varchar(255),"
         " lease_until bigint NOT NULL DEFAULT 0, problem text)",

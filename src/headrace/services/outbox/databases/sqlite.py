@@ -37,6 +37,13 @@ def tables(shards: int) -> list[str]:
         " id INTEGER PRIMARY KEY, shard INTEGER NOT NULL, topic TEXT NOT NULL, message_key BLOB,"
         " payload BLOB, headers TEXT, message_id TEXT, created_at INTEGER NOT NULL,"
         " state TEXT NOT NULL, reason TEXT NOT NULL, parked_at INTEGER NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS headrace_outbox_confirmations ("
+        " message_id TEXT PRIMARY KEY, id INTEGER NOT NULL, shard INTEGER NOT NULL,"
+        " topic TEXT NOT NULL, message_key BLOB, payload BLOB, headers TEXT,"
+        " created_at INTEGER NOT NULL, within_ms INTEGER NOT NULL, state TEXT NOT NULL,"
+        " resends INTEGER NOT NULL DEFAULT 0, sent_as INTEGER, due_at INTEGER)",
+        "CREATE INDEX IF NOT EXISTS headrace_outbox_confirmations_due"
+        " ON headrace_outbox_confirmations (state, due_at)",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
         " shard INTEGER PRIMARY KEY, sent_id INTEGER, sent_at INTEGER, owner TEXT,"
         " lease_until INTEGER NOT NULL DEFAULT 0, problem TEXT)",

@@ -1,0 +1,34 @@
+"""Confirmations of messages that came from an outbox: their topic and their form.
+
+A record with the header `headrace-confirm` asks for one. The application that has handled it, and
+has committed what it changed, writes a record here: the key is the message id, the value a JSON
+object with `outbox` (the header's value), `id` (the message id) and `group` (the group that handled
+it). To confirm twice is the same as to confirm once.
+"""
+
+from __future__ import annotations
+
+import json
+
+TOPIC = "headrace.outbox.confirmations"
+PARTITIONS = 4
+# An outbox whose relay stands still for longer sends again what was confirmed.
+SETTINGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
+
+
+def written(*, outbox_id: str, message_id: str, group: str) -> bytes:
+    return json.dumps({"outbox": outbox_id, "id": message_id, "group": group}).encode()
+
+
+def understood(value: bytes | None) -> tuple[str, str] | None:
+    """The outbox and the message id; None if it is no confirmation: anybody may write here."""
+    try:
+        said = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    outbox_id, message_id = said.get("outbox"), said.get("id")
+    if not isinstance(outbox_id, str) or not isinstance(message_id, str):
+        return None
+    return outbox_id, message_id

@@ -1,0 +1,183 @@
+"""The thread that waits for confirmations: forgets what was confirmed, sends the rest again.
+
+The relay that has shard 0 does it for all shards. Nothing is sent again before every confirmation
+was read that was there when the time was over, so a relay that comes back after a day resends
+nothing that was confirmed meanwhile. To confirm twice is to confirm once; so how far was read is an
+ordinary commit of a group, and a lost one does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.client.connection import Connection, wait_for_topic
+from headrace.client.errors import ClientError, explained
+from headrace.client.topics import Topics
+from headrace.contract import confirmations as contract
+from headrace.services.outbox.confirmations import Confirmations, Due
+
+log = logging.getLogger("headrace.outbox")
+
+LOOK_EVERY_S = 1.0
+# Another program's transaction may be open that long; nothing is sent again meanwhile.
+LONGEST_READ_S = 30.0
+RECORDS_PER_CALL = 1000
+
+
+class ConfirmationWatch:
+    """`run` is the thread's body; it ends with `stopping`."""
+
+    def __init__(
+        self,
+        at: Connection,
+        table: Confirmations,
+        *,
+        resends: int,
+        is_mine: Callable[[], bool],
+        stopping: threading.Event,
+    ) -> None:
+        self.resent = self.given_up = self.confirmed = 0
+        self._at, self._table, self._resends = at, table, resends
+        self._is_mine, self._stopping = is_mine, stopping
+        self._outbox_id = ""
+        self._consumer: Consumer | None = None
+        self._reached: dict[int, int] = {}  # partition: the offset up to which was read
+        self._problem: str | None = None
+
+    def run(self, outbox_id: str) -> None:
+        self._outbox_id = outbox_id
+        while not self._stopping.is_set():
+            try:
+                self.look()
+                self._problem = None
+            except (SQLAlchemyError, OSError, ClientError) as failure:
+                self._close()
+                self._say(str(failure).partition("\n")[0])
+            except Exception:  # without this thread nothing would ever be sent again, in silence
+                self._close()
+                log.exception("a bug in the look for confirmations; it begins anew")
+            self._stopping.wait(LOOK_EVERY_S)
+        self._close()
+
+    def look(self) -> None:
+        """Once: read what was confirmed, then see to what was not."""
+        if not self._is_mine() or not self._table.any_open():
+            self._close()
+            return
+        now_ms = self._table.now_ms()  # before the reading: what came later is not missed
+        self._table.start_clocks(now_ms)
+        try:
+            if not self._read_to_end():
+                return
+        except KafkaException as failure:
+            raise explained(failure, self._at.bootstrap, topic=contract.TOPIC) from failure
+        for due in self._table.due(now_ms):
+            self._see_to(due)
+
+    def _see_to(self, due: Due) -> None:
+        if due.resends < self._resends:
+            if self._table.resend(due):
+                self.resent += 1
+                log.warning(
+                    "message %s for %s is not confirmed and is sent again, %d of %d",
+                    due.message_id, due.topic, due.resends + 1, self._resends,
+                )  # fmt: skip
+        elif self._table.give_up(due):
+            self.given_up += 1
+            log.error(
+                "message %s for %s was sent %d times and never confirmed; `headrace outbox show` "
+                "has it as %d",
+                due.message_id, due.topic, due.resends + 1, due.id,
+            )  # fmt: skip
+
+    # ---- the topic
+
+    def _read_to_end(self) -> bool:
+        """False: the end cannot be reached now, so nobody knows what was confirmed."""
+        consumer = self._opened()
+        ends = {partition: self._bounds(consumer, partition)[1] for partition in self._reached}
+        if any(ends[partition] < reached for partition, reached in self._reached.items()):
+            self._close()  # the topic was made anew
+            return False
+        before = dict(self._reached)
+        deadline = monotonic() + LONGEST_READ_S
+        while any(self._reached[partition] < end for partition, end in ends.items()):
+            if self._stopping.is_set():
+                return False
+            if monotonic() > deadline:
+                self._say(f"{contract.TOPIC} cannot be read to its end")
+                return False
+            self._take(consumer.consume(RECORDS_PER_CALL, timeout=0.1))
+        if self._reached != before:
+            consumer.commit(offsets=self._places(), asynchronous=False)
+        return True
+
+    def _take(self, messages: list[Message]) -> None:
+        """The table first, then the place: what is read twice does no harm."""
+        confirmed = []
+        reached = dict(self._reached)
+        for message in messages:
+            partition, offset = message.partition() or 0, message.offset() or 0
+            error = message.error()
+            if error is None:
+                reached[partition] = offset + 1
+                said = contract.understood(message.value())
+                if said is not None and said[0] == self._outbox_id:
+                    confirmed.append(said[1])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached[partition] = max(reached[partition], offset)
+            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                raise KafkaException(error)
+        if confirmed:
+            self.confirmed += self._table.confirmed(confirmed)
+        self._reached = reached
+
+    def _opened(self) -> Consumer:
+        """A consumer of all partitions, also of those that were added."""
+        if self._consumer is None:
+            Topics(self._at).ensure(
+                contract.TOPIC, partitions=contract.PARTITIONS, settings=contract.SETTINGS
+            )
+            self._consumer = self._at.consumer(
+                group_id=f"headrace-outbox-{self._outbox_id}",
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                enable_partition_eof=True,
+                auto_offset_reset="earliest",
+            )
+            self._reached = {}
+        consumer = self._consumer
+        count = wait_for_topic(consumer, self._at, contract.TOPIC)
+        if count != len(self._reached):
+            asked = [TopicPartition(contract.TOPIC, number) for number in range(count)]
+            kept = consumer.committed(asked, timeout=self._at.timeout_s)
+            for place in kept:
+                low, high = self._bounds(consumer, place.partition)
+                known = low <= place.offset <= high
+                self._reached[place.partition] = place.offset if known else low
+            consumer.assign(self._places())
+        return consumer
+
+    def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
+        """Of what is committed: the consumer is one for read_committed."""
+        place = TopicPartition(contract.TOPIC, partition)
+        return consumer.get_watermark_offsets(place, timeout=self._at.timeout_s)
+
+    def _places(self) -> list[TopicPartition]:
+        return [TopicPartition(contract.TOPIC, p, offset) for p, offset in self._reached.items()]
+
+    def _close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            log.warning("confirmations are not read: %s", problem)
+        self._problem = problem
