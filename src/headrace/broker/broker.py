@@ -25,6 +25,7 @@ from headrace.broker.topics import Topic, Topics
 from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now, Peers
 from headrace.metadata import configs
+from headrace.metadata.config_definitions.cluster import RACK_AWARE
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.replica import PartitionLeader, PartitionReplica
@@ -87,6 +88,8 @@ class Broker:
         "in_sync_upkeep",
         "inter_broker_listener",
         "replica_fetching",
+        "selects_by_rack",
+        "tells_followers_at_once",
     )
 
     def __init__(
@@ -122,6 +125,9 @@ class Broker:
         # As its replicas see it.
         self.this = ThisBroker(node_id, settings=replication_settings(values))
         self.inter_broker_listener = inter_broker_listener(values)
+        self.selects_by_rack = values["replica.selector.class"] == RACK_AWARE
+        # Consumers read from followers too, and shall not wait for the followers' next fetch.
+        self.tells_followers_at_once = self.selects_by_rack
         self.topics = Topics()
         self.fetch_sessions = FetchSessions(
             values["max.incremental.fetch.session.cache.slots"], new_session_id
@@ -169,6 +175,21 @@ class Broker:
                 if session.waiting:
                     self.purgatory.wake(session)
 
+    def replica_progressed(self, replica: PartitionReplica) -> None:
+        """Its high watermark has moved, or its role has changed. Followers read to the end of the
+        log, so the first is no reason to wake them: the next answer tells them."""
+        if replica.leading is None or self.tells_followers_at_once:
+            self.partition_changed(replica)
+            return
+        if replica.waiting:
+            self.purgatory.wake(replica)
+        for session, key in replica.sessions.items():
+            entry = session.entries.get(key)
+            if entry is not None:
+                session.marked[key] = entry
+                if session.waiting and not session.is_followers:
+                    self.purgatory.wake(session)
+
     def disk_refused(self, sentence: str) -> None:
         """Worth a line, but not one for each client that tries again."""
         self.disk_refusals += 1
@@ -186,7 +207,15 @@ class Broker:
         return True
 
     def commit_soon(self, leader: PartitionLeader) -> None:
-        """It has records that did not commit at once: others have to have them, or the disk."""
+        """It has records that did not commit at once: others have to have them, or the disk. Nobody
+        but followers can read them yet."""
+        for session, key in leader.sessions.items():
+            if session.is_followers and (entry := session.entries.get(key)) is not None:
+                session.marked[key] = entry
+                if session.waiting:
+                    self.purgatory.wake(session)
+        if leader.leading is not None and leader.leading.waiting:
+            self.purgatory.wake(leader.leading)
         if leader.is_durable:
             self.flush_soon(leader)
         else:
@@ -200,10 +229,10 @@ class Broker:
 
     def coordinator_appended(self, leader: PartitionLeader) -> None:
         """A coordinator has written to its own partition."""
-        if leader.waiting or leader.sessions:
-            self.partition_changed(leader)
         if not leader.commits_at_once:
             self.commit_soon(leader)
+        elif leader.waiting or leader.sessions:
+            self.partition_changed(leader)
 
     def logs_were_cut_back(self, logs: Sequence[Any], why: str) -> list[Lost]:
         """The disk has refused what was visible already where appends commit at once. All who wait
@@ -364,7 +393,7 @@ class Broker:
             self.partitions.open(described, index, self.image),
             partition.leader_epoch,
             commits_at_once=not self.durable,
-            on_progress=self.partition_changed,
+            on_progress=self.replica_progressed,
             broker=self.this,
             high_watermark=self.partitions.high_watermark(described, index) if shared else None,
         )

@@ -7,13 +7,14 @@ incremental fetch hangs on, so that it need not hang on each of its partitions.
 Rules: a session id of 0 asks for a new session (epoch 0) or for none (epoch -1); epochs count up
 from 1 and wrap to 1; a full cache gives way only a session that has been idle for two minutes,
 otherwise the newcomer works without one. All sessions together have MOST_ENTRIES partitions at
-most: whoever adds one more goes on without a session.
+most: whoever adds one more goes on without a session. Followers always get a session, and keep it:
+in a full cache the client that has been idle longest makes room.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -80,10 +81,12 @@ class FetchSession:
         "used_at_ms",
         "rights",
         "counted",
+        "is_followers",
     )
 
-    def __init__(self, session_id: int, *, by_id: bool) -> None:
+    def __init__(self, session_id: int, *, by_id: bool, is_followers: bool = False) -> None:
         self.id = session_id
+        self.is_followers = is_followers  # of a broker that fetches for its replicas
         self.by_id = by_id  # a session speaks in topic ids or in names, not in both
         self.epoch = 1  # what the next request must carry
         self.entries: dict[Key, Entry] = {}
@@ -162,14 +165,18 @@ class FetchSessions:
         session.advance(now_ms)
         return session
 
-    def open(self, *, by_id: bool, now_ms: int) -> FetchSession | None:
+    def open(self, *, by_id: bool, now_ms: int, is_followers: bool = False) -> FetchSession | None:
         """A new session, or None when the cache is full of sessions in use."""
-        if len(self._sessions) >= self._slots and not self._evict_idle(now_ms):
-            return None
+        if len(self._sessions) >= self._slots:
+            if is_followers:
+                self._evict_a_client()
+            elif not self._evict_idle(now_ms):
+                return None
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id, by_id=by_id)
+        session = FetchSession(session_id, by_id=by_id, is_followers=is_followers)
+        self._sessions[session_id] = session
         session.used_at_ms = now_ms
         return session
 
@@ -183,14 +190,25 @@ class FetchSessions:
         """Asked when a request has named partitions; False: there are too many in all."""
         self._entries += len(session.entries) - session.counted
         session.counted = len(session.entries)
-        return self._entries <= MOST_ENTRIES
+        return self._entries <= MOST_ENTRIES or session.is_followers
 
     def _evict_idle(self, now_ms: int) -> bool:
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if oldest.waiting or now_ms - oldest.used_at_ms < EVICT_WHEN_IDLE_MS:
+        oldest = next(self._of_clients(), None)
+        if oldest is None or oldest.waiting or now_ms - oldest.used_at_ms < EVICT_WHEN_IDLE_MS:
             return False
         self.close(oldest.id)
         self.evicted += 1
         return True
+
+    def _evict_a_client(self) -> None:
+        """Its next fetch is told that the session is unknown, and opens another one."""
+        clients = list(self._of_clients())
+        idle = next((session for session in clients if not session.waiting), None)
+        found = idle or next(iter(clients), None)
+        if found is not None:
+            self.close(found.id)
+            self.evicted += 1
+
+    def _of_clients(self) -> Iterator[FetchSession]:
+        """The one that has been idle longest comes first."""
+        return (session for session in self._sessions.values() if not session.is_followers)

@@ -19,6 +19,8 @@ Pure: knows offsets and clocks, no log. `replica.py` asks it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.metadata.image import PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
@@ -55,6 +57,7 @@ class LeaderRole:
         "proposal",
         "followers",
         "seen_ms",
+        "waiting",
     )
 
     def __init__(
@@ -68,6 +71,7 @@ class LeaderRole:
         self.joining: int | None = None  # proposed, and waited for as if it were in the ISR
         self.proposal: IsrProposal | None = None  # the controller has not answered it for good
         self.seen_ms = now_ms  # the latest moment that anybody has told us
+        self.waiting: dict[Any, None] = {}  # fetches of followers that have no session
         self.followers = {
             replica: at_the_beginning(now_ms, in_sync=replica in self.isr)
             for replica in partition.replicas
@@ -126,6 +130,16 @@ class LeaderRole:
             leader_end_offset=end_offset,
             now_ms=now_ms,
         )
+
+    def low_watermark(self, own_start: int) -> int:
+        """From where on all have the log who are there to say so; the others learn it later."""
+        brokers = self.broker.brokers
+        starts = (
+            progress.start_offset
+            for replica, progress in self.followers.items()
+            if replica in brokers and not brokers[replica].fenced
+        )
+        return min([own_start, *starts])
 
     # What is committed
 

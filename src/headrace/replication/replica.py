@@ -314,6 +314,7 @@ class Replica(Generic[L]):
         records = self.log.read(
             position.offset, max_bytes, up_to=end_offset, at_least_one=at_least_one
         )
+        known_start = leading.followers[follower].start_offset
         leading.fetched(
             follower,
             position.offset,
@@ -326,6 +327,8 @@ class Replica(Generic[L]):
         if grown is not None:
             self._propose(leading, grown)
         self.advance()
+        if position.start_offset != known_start:
+            self.on_progress(self)  # somebody may wait for records to be gone everywhere
         return Replicated(records)
 
     def find_divergence(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
@@ -336,6 +339,11 @@ class Replica(Generic[L]):
         if epoch < last_epoch or end_offset < offset:
             return epoch, end_offset
         return None
+
+    def low_watermark(self) -> int:
+        """What all replicas have deleted lies before it."""
+        start_offset = self.log.start_offset
+        return start_offset if self.leading is None else self.leading.low_watermark(start_offset)
 
     def tick(self, now_ms: int) -> None:
         """To be called every half `replica.lag.time.max.ms`: those who lag leave the ISR. And those

@@ -3,9 +3,10 @@
 import pytest
 
 from headrace.broker import replica_fetching
+from headrace.metadata.config_definitions.cluster import RACK_AWARE
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_topics, produce
-from tests.unit.broker.bench import PARKED, values_in
+from headrace.protocol.messages import delete_records, delete_topics, fetch, produce
+from tests.unit.broker.bench import PARKED, fetch_request, only_partition, values_in
 from tests.unit.broker.replicating import ReplicatingCluster
 
 
@@ -155,3 +156,67 @@ def test_followers_note_how_much_is_committed(cluster):
     for member in cluster.members.values():
         noted = (member.folder / "replication-offset-checkpoint").read_text()
         assert "orders 0 2" in noted.splitlines()
+
+
+def test_deleted_records_are_gone_on_every_replica_when_it_is_answered(cluster):
+    cluster.create()
+    cluster.produce("a", "b", "c")
+    leader, waiting = cluster.leader(), cluster.leader().connect()
+    part = delete_records.DeleteRecordsPartition(0, 2)
+    request = delete_records.DeleteRecordsRequest(
+        [delete_records.DeleteRecordsTopic("orders", [part])], 5_000
+    )
+    assert leader.ask(delete_records, request, session=waiting) == PARKED
+    cluster.run_until(lambda: waiting.outbox, within_ms=2_000)
+    [result] = leader.answer_on(waiting, delete_records).topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 2)
+    starts = [member.replica().log.start_offset for member in cluster.members.values()]
+    assert starts == [2, 2, 2]
+    cluster.cut(cluster.followers()[0].id)
+    part.offset = 3
+    assert leader.ask(delete_records, request, session=waiting) == PARKED
+    cluster.run(5_100)
+    [late] = leader.answer_on(waiting, delete_records).topics[0].partitions
+    assert (late.error_code, late.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+def test_a_consumer_is_sent_to_the_replica_in_its_rack(tmp_path):
+    cluster = ReplicatingCluster(tmp_path, racks=True, replica_selector_class=RACK_AWARE)
+    cluster.create(replicas=[(1, 2, 3)])
+    cluster.produce("a")
+
+    def ask(member, rack, offset=0, wait_ms=0, session=None):
+        request = fetch_request("orders", offset, max_wait_ms=wait_ms)
+        request.rack_id = rack
+        answer = member.ask(fetch, request, version=12, session=session)
+        return answer if answer == PARKED else only_partition(answer)
+
+    leader, near = cluster.members[1], cluster.members[3]
+    assert ask(leader, "r3").preferred_read_replica == 3
+    assert not ask(leader, "r3").records
+    for rack in ("", "r1", "elsewhere"):
+        assert ask(leader, rack).preferred_read_replica == -1
+        assert values_in(ask(leader, rack).records) == [b"a"]
+    cluster.run(20)
+    assert values_in(ask(near, "r3").records) == [b"a"]
+    waiting = near.connect()
+    assert ask(near, "r3", 1, 500, waiting) == PARKED
+    assert leader.produce("orders", "b", acks=1).error_code == ErrorCode.NONE
+    cluster.run(30)
+    answer = only_partition(near.answer_on(waiting, fetch, 12))
+    assert values_in(answer.records) == [b"b"] and answer.high_watermark == 2
+
+
+def test_a_follower_finds_room_in_a_cache_that_clients_have_filled(tmp_path):
+    cluster = ReplicatingCluster(tmp_path, max_incremental_fetch_session_cache_slots=3)
+    cluster.create("others", replicas=[(1,)])
+    leader = cluster.members[1]
+    for _ in range(3):
+        request = fetch_request("others", 0)
+        request.session_epoch = 0
+        assert leader.ask(fetch, request, version=12).session_id
+    cluster.create(replicas=[(1, 2, 3)])
+    cluster.produce("a")
+    kept = leader.node.broker.fetch_sessions
+    assert (len(kept), kept.evicted) == (3, 2)
+    assert not leader.ask(fetch, request, version=12).session_id, "clients wait for an idle one"

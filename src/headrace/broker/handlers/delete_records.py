@@ -3,11 +3,14 @@
 Offset -1 means the high watermark. Files go when a whole segment lies before the new start. With
 durability `disk` the answer waits until the new start is on the disk; else a power cut within
 `log.flush.offset.checkpoint.interval.ms` may bring records back, as in Apache Kafka.
-v1 is the same. v2 flexible. Needs DELETE on each topic. Not done: waiting for followers (there are
-none).
+The answer waits until every replica whose broker is there begins at the offset too; followers learn
+it with their next fetch.
+v1 is the same. v2 flexible. Needs DELETE on each topic.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.broker.start_offsets import StartOffsets
@@ -21,67 +24,92 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, require
-from headrace.storage.partition_log import PartitionLog
 
 TO_HIGH_WATERMARK = -1
+
+
+class Deletion(NamedTuple):
+    """One partition's part of a request that was granted."""
+
+    leader: PartitionLeader
+    offset: int  # all before it is to be gone, on every replica
+    result: DeleteRecordsPartitionResult
 
 
 def handle(
     broker: Broker, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse | Parked:
-    topics, deleted, moved = [], [], []
+    topics, deletions = [], []
     for topic in request.topics:
         results = []
         for part in topic.partitions:
+            index = part.partition_index
             try:
                 require(broker, call, Operation.DELETE, TOPIC, topic.name)
-                found = delete_before(broker, topic.name, part.partition_index, part.offset)
-                low = int(found.start_offset)
-                result = DeleteRecordsPartitionResult(part.partition_index, low, ErrorCode.NONE)
-                deleted.append(result)
-                moved.append(found)
+                leader, offset = delete_before(broker, topic.name, index, part.offset)
+                low = int(leader.log.start_offset)
+                result = DeleteRecordsPartitionResult(index, low, ErrorCode.NONE)
+                deletions.append(Deletion(leader, offset, result))
             except KafkaError as refusal:
-                result = DeleteRecordsPartitionResult(part.partition_index, -1, refusal.code)
+                result = DeleteRecordsPartitionResult(index, -1, refusal.code)
             results.append(result)
         topics.append(DeleteRecordsTopicResult(topic.name, results))
     response = DeleteRecordsResponse(0, topics)
-    if not broker.durable or not deleted:
+    shared = [each for each in deletions if each.leader.leading is not None]
+    if not deletions or not (broker.durable or shared):
         return response
-    number = broker.start_offsets.ask(moved)
+    number = 0
+    if broker.durable:
+        number = broker.start_offsets.ask([each.leader.log for each in deletions])
     deadline_ms = call.now.monotonic_ms + request.timeout_ms
-    return _when_written(broker.start_offsets, number, response, deleted, deadline_ms)
+    return _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
 
 
-def _when_written(
+def _when_done(
     starts: StartOffsets,
     number: int,
     response: DeleteRecordsResponse,
-    deleted: list[DeleteRecordsPartitionResult],
+    deletions: list[Deletion],
     deadline_ms: int,
 ) -> Parked:
-    """The records are gone for readers; an error says that a power cut may bring them back."""
+    """The records are gone for readers of this broker. An error says that others may still read
+    them, or that a power cut may bring them back."""
 
     def attempt(expired: bool) -> DeleteRecordsResponse | None:
-        if starts.written < number:
-            if not expired:
-                return None
-            _refuse(deleted, ErrorCode.REQUEST_TIMED_OUT)
-        elif starts.refused >= number:
-            _refuse(deleted, ErrorCode.KAFKA_STORAGE_ERROR)
+        late = starts.written < number
+        if not expired and (late or any(_is_open(each) for each in deletions)):
+            return None
+        for deletion in deletions:
+            code = ErrorCode.NONE
+            if not deletion.leader.leads:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif late or _is_open(deletion):
+                code = ErrorCode.REQUEST_TIMED_OUT
+            elif number and starts.refused >= number:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+            if code != ErrorCode.NONE:
+                deletion.result.low_watermark, deletion.result.error_code = -1, code
+            elif deletion.leader.leading is not None:
+                deletion.result.low_watermark = deletion.leader.low_watermark()
         return response
 
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[starts])
+    leaders = [deletion.leader for deletion in deletions]
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[starts, *leaders])
 
 
-def _refuse(deleted: list[DeleteRecordsPartitionResult], code: ErrorCode) -> None:
-    for result in deleted:
-        result.low_watermark, result.error_code = -1, code
+def _is_open(deletion: Deletion) -> bool:
+    """Some replica still has records that are to be gone."""
+    leader = deletion.leader
+    return leader.leads and leader.low_watermark() < deletion.offset
 
 
-def delete_before(broker: Broker, name: str, index: int, offset: int) -> PartitionLog:
-    """The log, which begins there now."""
+def delete_before(
+    broker: Broker, name: str, index: int, offset: int
+) -> tuple[PartitionLeader, int]:
+    """The leader, whose log begins there now, and where that is."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     leader = broker.topics.leader(name, index)
@@ -92,7 +120,7 @@ def delete_before(broker: Broker, name: str, index: int, offset: int) -> Partiti
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     broker.partitions.delete_before(leader.log, target)
     broker.partition_changed(leader)
-    return leader.log
+    return leader, target
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 3))

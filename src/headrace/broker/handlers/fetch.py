@@ -9,44 +9,43 @@ v18 high watermark in the request (KIP-1166). Readers of committed records get t
 last stable offset, and are told which transactions to leave out. Who is above a quota gets an
 answer without records, and less at a time than would be above it for certain. Needs READ on each
 topic, and to pose as a replica CLUSTER_ACTION. Followers read to the end of the log, and what they
-ask for says what they have (`Replica.replicate`).
+ask for says what they have (`Replica.replicate`). Consumers that speak v11 may also read from a
+follower, up to the high watermark it knows; with `replica.selector.class` a leader sends them to
+the one in their own rack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headrace.broker.broker import Broker
+from headrace.broker.fetch_answers import (
+    NO_RECORDS,
+    aborted_transactions,
+    group_by_topic,
+    refuse_replica,
+    refused,
+    without_records,
+)
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Entry, FetchSession, Key
-from headrace.environment import FileSlice
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import fetch as messages
 from headrace.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
 from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.partition_follower import Position
+from headrace.replication.read_replica import preferred_read_replica
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Parked, Peer
+from headrace.serving.api import Api, Call, Parked, Peer, Waitable
 from headrace.serving.quotas import Meter
 from headrace.serving.rights import TOPIC, may_on_cluster
 
 NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_RACKS = 11
 READ_COMMITTED = 1
-NO_RECORDS = b""
-# Apache's answers to these have an empty list of aborted transactions, to all others null.
-REFUSED_AT_THE_DOOR = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-)
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
@@ -78,7 +77,9 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
     if follower is not None and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
         return refuse_replica(request)
     try:
-        session, incremental = find_session(broker, request, by_id=by_id, now_ms=now_ms)
+        session, incremental = find_session(
+            broker, request, by_id=by_id, is_followers=follower is not None, now_ms=now_ms
+        )
     except KafkaError as refusal:
         return FetchResponse(error_code=refusal.code)
     entries = named_entries(request, session, by_id=by_id)
@@ -102,6 +103,7 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
         meter=call.meter,
         peer=call.session,
         follower=follower,
+        reads_followers=follower is None and call.version >= FIRST_VERSION_WITH_RACKS,
     )
 
 
@@ -126,7 +128,7 @@ def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | P
 
 
 def find_session(
-    broker: Broker, request: FetchRequest, *, by_id: bool, now_ms: int
+    broker: Broker, request: FetchRequest, *, by_id: bool, is_followers: bool, now_ms: int
 ) -> tuple[FetchSession | None, bool]:
     """The session of this request, and whether its answer names only what changed."""
     epoch = request.session_epoch
@@ -136,7 +138,7 @@ def find_session(
     if request.session_id != 0:
         sessions.close(request.session_id)
     if epoch == INITIAL_EPOCH:
-        return sessions.open(by_id=by_id, now_ms=now_ms), False
+        return sessions.open(by_id=by_id, now_ms=now_ms, is_followers=is_followers), False
     return None, False
 
 
@@ -181,6 +183,8 @@ class Fetch:
         "total_bytes",
         "has_error",
         "follower",
+        "reads_followers",
+        "rack",
     )
 
     def __init__(
@@ -195,9 +199,13 @@ class Fetch:
         meter: Meter | None,
         peer: Peer,
         follower: tuple[int, int] | None = None,
+        reads_followers: bool = False,
     ) -> None:
         self.broker = broker
         self.follower = follower
+        self.reads_followers = reads_followers  # a replica that does not lead will do
+        # Of a consumer that is to be sent to a replica near it; "": it reads where it asks.
+        self.rack = request.rack_id if reads_followers and broker.selects_by_rack else ""
         self.session = session
         self.entries = entries
         self.by_id = by_id
@@ -218,13 +226,22 @@ class Fetch:
         return self.response() if expired or self.is_enough() else None
 
     def is_enough(self) -> bool:
-        return self.total_bytes >= self.min_bytes or self.has_error or not self.entries_in_all()
+        if self.total_bytes >= self.min_bytes or self.has_error or not self.entries_in_all():
+            return True
+        return self.follower is not None and self.broker.tells_followers_at_once and self.has_news()
+
+    def has_news(self) -> bool:
+        return any(self.says_something_new(*answered) for answered in self.answers)
 
     def entries_in_all(self) -> dict[Key, Entry]:
         return self.session.entries if self.session is not None else self.entries
 
-    def leaders(self) -> list[PartitionLeader]:
-        return [entry.leader for entry in self.entries.values() if entry.leader is not None]
+    def leaders(self) -> list[Waitable]:
+        """What a fetch without a session hangs on; followers wait for appends, not for commits."""
+        found = [entry.leader for entry in self.entries.values() if entry.leader is not None]
+        if self.follower is None:
+            return list(found)
+        return [leader.leading for leader in found if leader.leading is not None]
 
     def read(self) -> None:
         self.answers = []
@@ -237,7 +254,9 @@ class Fetch:
                 self.has_error = True
             elif not answer.records:
                 assert entry.leader is not None
-                if self.incremental and not self.says_something_new(entry, answer):
+                if answer.preferred_read_replica >= 0:
+                    self.has_error = True  # the reader shall know it at once
+                elif self.incremental and not self.says_something_new(entry, answer):
                     # A partition passed over because the answer was full stays marked.
                     if entry.offset >= self.end_for(entry.leader, answer):
                         idle.append(key)
@@ -259,16 +278,9 @@ class Fetch:
             leader = self.find_leader(key, entry)
             leader.require_epoch(entry.leader_epoch)
             if entry.last_fetched_epoch >= 0 and (diverging := self.find_divergence(entry, leader)):
-                return PartitionData(
-                    entry.index,
-                    NONE,
-                    leader.high_watermark,
-                    leader.last_stable_offset(),
-                    leader.log.start_offset,
-                    diverging,
-                    aborted_transactions=None,
-                    records=NO_RECORDS,
-                )
+                return without_records(entry, leader, diverging=diverging)
+            if self.rack and (near := self.replica_near(leader, entry)) is not None:
+                return without_records(entry, leader, preferred=near)
             left = self.max_bytes - self.total_bytes
             first = self.total_bytes == 0
             records = None
@@ -280,10 +292,7 @@ class Fetch:
                     at_least_one=first,
                 )
         except KafkaError as refusal:
-            answer = PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
-            if refusal.code not in REFUSED_AT_THE_DOOR:
-                answer.aborted_transactions = None
-            return answer
+            return refused(entry, refusal.code)
         if records is not None:
             self.total_bytes += records.length
         answer = PartitionData(
@@ -316,19 +325,8 @@ class Fetch:
                 now_ms=self.broker.now.monotonic_ms,
             )
         except KafkaError as refusal:
-            answer = PartitionData(entry.index, refusal.code, -1, -1, -1, records=NO_RECORDS)
-            answer.aborted_transactions = None
-            return answer
-        answer = PartitionData(
-            entry.index,
-            NONE,
-            leader.high_watermark,
-            leader.last_stable_offset(),
-            leader.log.start_offset,
-            None if found.diverging is None else EpochEndOffset(*found.diverging),
-            aborted_transactions=None,
-            records=NO_RECORDS,
-        )
+            return refused(entry, refusal.code)
+        answer = without_records(entry, leader, diverging=found.diverging)
         if found.records is not None:
             self.total_bytes += found.records.length
             answer.records = found.records
@@ -339,18 +337,29 @@ class Fetch:
         topics = self.broker.topics
         if not self.by_id:
             self.require_readable(entry.topic)
-            leader = topics.leader(entry.topic, entry.index)
-        elif entry.topic_id in topics.by_id:
-            self.require_readable(topics.by_id[entry.topic_id].name)
-            leader = topics.leader_by_id(entry.topic_id, entry.index)
-            entry.topic = leader.topic
+            topic = topics.by_name.get(entry.topic)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            raise KafkaError(self.fate_of(entry))
+            topic = topics.by_id.get(entry.topic_id)
+            if topic is None:
+                raise KafkaError(self.fate_of(entry))
+            self.require_readable(topic.name)
+            entry.topic = topic.name
+        leader = topic.replica(entry.index)
+        if leader.led_since < 0 and not self.reads_followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.session is not None:
             self.session.attach(key, entry, leader)
         else:
             entry.leader = leader
         return leader
+
+    def replica_near(self, leader: PartitionLeader, entry: Entry) -> int | None:
+        """Which other replica, in the rack of the consumer, it is to read from."""
+        if leader.leading is None:
+            return None
+        return preferred_read_replica(leader.leading, self.rack, entry.offset)
 
     def require_readable(self, topic: str) -> None:
         authorizer = self.broker.authorizer
@@ -370,13 +379,13 @@ class Fetch:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @staticmethod
-    def find_divergence(entry: Entry, leader: PartitionLeader) -> EpochEndOffset | None:
+    def find_divergence(entry: Entry, leader: PartitionLeader) -> tuple[int, int] | None:
         """The reader's last record is not in this log: say where the two part (KIP-595)."""
         epoch, end_offset = leader.log.offset_for_epoch(entry.last_fetched_epoch)
         if epoch == -1:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
-            return EpochEndOffset(epoch, end_offset)
+            return epoch, end_offset
         return None
 
     @staticmethod
@@ -412,50 +421,6 @@ class Fetch:
             if answer.records:
                 key = (entry.topic_id if self.by_id else entry.topic, entry.index)
                 self.session.marked[key] = self.session.marked.pop(key, entry)
-
-
-def aborted_transactions(
-    leader: PartitionLeader, offset: int, records: FileSlice | None
-) -> list[AbortedTransaction]:
-    if records is None:
-        return []
-    return [AbortedTransaction(*found) for found in leader.aborted_transactions(offset, records)]
-
-
-def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[FetchableTopicResponse]:
-    """Neighbours of one topic share an element, in the order in which they were read."""
-    topics: list[FetchableTopicResponse] = []
-    last: FetchableTopicResponse | None = None
-    for entry, answer in answers:
-        if last is None or last.topic != entry.topic or last.topic_id != entry.topic_id:
-            last = FetchableTopicResponse(entry.topic, entry.topic_id)
-            topics.append(last)
-        last.partitions.append(answer)
-    return topics
-
-
-def refuse_replica(request: FetchRequest) -> FetchResponse:
-    """Who says that it is a broker, and has not the rights of one."""
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    response = FetchResponse()
-    response.responses = [
-        FetchableTopicResponse(
-            topic.topic,
-            topic.topic_id,
-            [
-                PartitionData(
-                    wanted.partition,
-                    code,
-                    -1,
-                    aborted_transactions=None,
-                    records=NO_RECORDS,
-                )
-                for wanted in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return response
 
 
 API = Api(messages=messages, handle=handle, versions=range(4, 19), handle_large=handle_large)

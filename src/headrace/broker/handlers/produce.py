@@ -176,12 +176,12 @@ def append_all(
                 part.index, NONE, base_offset, append_time, leader.log.start_offset
             )
             answers.append(answer)
-            if leader.waiting or leader.sessions:
-                broker.partition_changed(leader)
             if not leader.commits_at_once:
                 broker.commit_soon(leader)
                 if acks == ALL and leader.high_watermark < leader.log.end_offset:
                     waiting.append((leader, leader.log.end_offset, leader.led_since, answer))
+            elif leader.waiting or leader.sessions:
+                broker.partition_changed(leader)
         responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
     if acks == 0:
         close_if_refused(responses)

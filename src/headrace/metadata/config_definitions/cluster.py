@@ -11,12 +11,17 @@ from headrace.metadata.config_definitions.rows import (
     internal,
     listing,
     long,
+    one_of,
     some_of,
     string,
     unsupported,
     without_effect,
 )
 from headrace.metadata.config_definitions.topic import DAY_MS
+
+# Apache's two classes (KIP-392); there is no other code that could be named.
+LEADER_ONLY = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # fmt: off
 _NODE = (
@@ -124,15 +129,11 @@ _REPLICATION = (
         "Give leadership back to preferred replicas by itself."),
     long("leader.imbalance.check.interval.seconds", 300, at_least(1),
         "How often it is looked for leaders that are not the preferred ones."),
+    string("replica.selector.class", None, one_of("", LEADER_ONLY, RACK_AWARE),
+        "Which replica a consumer reads from; the rack-aware one sends it to its own rack."),
     *without_effect("there is no tiered storage",
         boolean("follower.fetch.last.tiered.offset.enable", False,
             "A new follower begins where the remote storage ends.", CLUSTER_WIDE),
-    ),
-)
-_UNSUPPORTED = (
-    *unsupported("a choice of the replica to read from",
-        string("replica.selector.class", None, None,
-            "Class that picks the replica a consumer reads from."),
     ),
 )
 _INTERNAL = internal(
@@ -165,6 +166,5 @@ CLUSTER: tuple[Definition, ...] = (
     *_METADATA_LOG,
     *_QUORUM,
     *_REPLICATION,
-    *_UNSUPPORTED,
     *_INTERNAL,
 )
