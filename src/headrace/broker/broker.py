@@ -135,7 +135,7 @@ class Broker:
         self.fetch_max_bytes: int = values["fetch.max.bytes"]
         self.durable: bool = values["headrace.durability"] == "disk"
         self.controller = controller
-        self.producer_ids = ProducerIds(controller)
+        self.producer_ids = ProducerIds(controller, purgatory)
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
         self.start_offsets = StartOffsets(partitions.start_checkpoints, flushes, purgatory.wake)
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
