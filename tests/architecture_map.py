@@ -55,6 +55,8 @@ FOLDERS = {
     "services/redrive": "DEAD LETTERS of a cluster: listed, sent again, put away",
     "services/tracking": "WEB TRACKING: events of browsers, over HTTP, into one topic per kind",
     "outbox": "WRITING TO THE OUTBOX in an application's own database transaction",
+    "outbox/django": "the same in Django: an application with a migration",
+    "outbox/django/migrations": "of Django",
     "pipelines": "DATA PIPELINES ON SPARK: a topic becomes a table through one function",
     "pipelines/shipped": "pipelines that come with it, and a generator of made-up visitors",
     "cli": "the `headrace` command, one module per command",

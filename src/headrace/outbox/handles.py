@@ -1,8 +1,8 @@
 """What an application may give as `db`: its own connection, in its own transaction.
 
 SQLAlchemy's connections and sessions, also those for asyncio, and connections of the drivers
-themselves: psycopg, PyMySQL and their kin, sqlite3. A connection that commits each statement by
-itself is refused: the row would be there without the change that it tells of.
+themselves: psycopg, PyMySQL and their kin, sqlite3; and Django's. A connection that commits each
+statement by itself is refused: the row would be there without the change that it tells of.
 """
 
 from __future__ import annotations
@@ -84,15 +84,39 @@ class DriverHandle:
             cursor.close()
 
 
+class DjangoHandle:
+    """Of a connection as Django wraps it: `django.db.connection`, `connections["other"]`."""
+
+    def __init__(self, connection: Any, *, in_transaction: bool = True) -> None:
+        if in_transaction and not connection.in_atomic_block:
+            raise OutboxError(
+                "This connection commits each statement by itself: send inside of "
+                "transaction.atomic(), or the message would not be one with your change."
+            )
+        self.dialect = str(connection.vendor)
+        self._connection = connection
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql.replace("?", "%s") if values else sql, tuple(values) or None)
+
+    def query(self, sql: str) -> list[Sequence[Any]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+
 def handle_of(db: Any) -> Handle:
     if isinstance(db, Connection | Session | scoped_session):
         return AlchemyHandle(db)
+    if hasattr(db, "vendor") and hasattr(db, "in_atomic_block"):
+        return DjangoHandle(db)
     if type(db).__module__.partition(".")[0] in DRIVERS and hasattr(db, "cursor"):
         return DriverHandle(db)
     raise OutboxError(
         f"A {type(db).__module__}.{type(db).__qualname__} is no database connection that the "
-        "outbox knows: give a Connection or Session of SQLAlchemy, or one of psycopg, PyMySQL or "
-        "sqlite3."
+        "outbox knows: give a Connection or Session of SQLAlchemy, a connection of Django, or one "
+        "of psycopg, PyMySQL or sqlite3."
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -40,6 +41,16 @@ class Facts:
     shards: int
 
 
+class Maker(Protocol):
+    """A connection that makes tables; `?` stands for a value."""
+
+    dialect: str
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None: ...
+
+    def query(self, sql: str) -> list[Sequence[Any]]: ...
+
+
 def statements(dialect: str, shards: int = SHARDS) -> list[str]:
     """Everything but the rows of `headrace_outbox_meta`."""
     if not 1 <= shards <= MOST_SHARDS:
@@ -65,39 +76,41 @@ def drop_statements(dialect: str) -> list[str]:
 def create(connection: Connection, shards: int | None = None) -> Facts:
     """Make what is missing, also in tables of an older version. What is there stays, and so does
     its number of shards."""
-    dialect = connection.dialect.name
-    database = databases.of(dialect)
-    known = _known(connection, oldest=1)
+    there = connection.dialect.has_table(connection, "headrace_outbox_meta")
+    return make(_Alchemy(connection), there=there, shards=shards)
+
+
+def make(db: Maker, *, there: bool, shards: int | None = None) -> Facts:
+    """`there`: the table `headrace_outbox_meta` is there."""
+    insert_once = databases.of(db.dialect).INSERT_ONCE
+    known = read(db.query(READ_META), oldest=1) if there else None
     if known is not None and shards is not None and known.shards != shards:
         raise OutboxError(
             f"The outbox of this database has {known.shards} shards; their number does not change."
         )
     chosen = known.shards if known is not None else shards or SHARDS
-    for statement in statements(dialect, chosen):
-        if statement.startswith("PRAGMA journal_mode") and _writes_ahead(connection):
+    for statement in statements(db.dialect, chosen):
+        if statement.startswith("PRAGMA journal_mode") and _writes_ahead(db):
             continue
-        if statement.startswith("CREATE TRIGGER") and _has_trigger(connection, known is not None):
-            continue
-        connection.exec_driver_sql(statement)
-    numbers = text(
-        database.INSERT_ONCE.format(
-            table="headrace_outbox_shards", columns="shard", values=":shard"
-        )
-    )
-    connection.execute(numbers, [{"shard": number} for number in range(chosen)])
+        if statement.startswith("CREATE TRIGGER") and (known is not None or _has_trigger(db)):
+            continue  # one that somebody dropped stays dropped
+        db.run(statement)
+    number = insert_once.format(table="headrace_outbox_shards", columns="shard", values="?")
+    for shard in range(chosen):
+        db.run(number, (shard,))
     if known is None:
         fresh = {"version": VERSION, "outbox": secrets.token_urlsafe(9), "shards": chosen}
-        meta = text(
-            database.INSERT_ONCE.format(
-                table="headrace_outbox_meta", columns="name, value", values=":name, :value"
-            )
+        meta = insert_once.format(
+            table="headrace_outbox_meta", columns="name, value", values="?, ?"
         )
-        rows = [{"name": name, "value": str(value)} for name, value in fresh.items()]
-        connection.execute(meta, rows)
+        for name, value in fresh.items():
+            db.run(meta, (name, str(value)))
     else:  # last: tables that are only half brought up count as older ones
-        brought_up = text("UPDATE headrace_outbox_meta SET value = :value WHERE name = 'version'")
-        connection.execute(brought_up, {"value": str(VERSION)})
-    return facts(connection)
+        brought_up = "UPDATE headrace_outbox_meta SET value = ? WHERE name = 'version'"
+        db.run(brought_up, (str(VERSION),))
+    found = read(db.query(READ_META))
+    assert found is not None, "its rows were written above"
+    return found
 
 
 def facts(connection: Connection) -> Facts:
@@ -114,10 +127,10 @@ def missing() -> OutboxError:
     )
 
 
-def _known(connection: Connection, oldest: int = VERSION) -> Facts | None:
+def _known(connection: Connection) -> Facts | None:
     if not connection.dialect.has_table(connection, "headrace_outbox_meta"):
         return None
-    return read(connection.exec_driver_sql(READ_META).all(), oldest)
+    return read(connection.exec_driver_sql(READ_META).all())
 
 
 def read(rows: Iterable[Sequence[str]], oldest: int = VERSION) -> Facts | None:
@@ -144,11 +157,30 @@ def read(rows: Iterable[Sequence[str]], oldest: int = VERSION) -> Facts | None:
     return Facts(meta["outbox"], shards)
 
 
-def _has_trigger(connection: Connection, made_before: bool) -> bool:
-    """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS. One that somebody dropped stays dropped."""
-    named = text("SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake'")
-    return made_before or connection.execute(named).first() is not None
+def _has_trigger(db: Maker) -> bool:
+    """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS."""
+    return bool(db.query("SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake'"))
 
 
-def _writes_ahead(connection: Connection) -> bool:
-    return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar()).lower() == "wal"
+def _writes_ahead(db: Maker) -> bool:
+    return str(db.query("PRAGMA journal_mode")[0][0]).lower() == "wal"
+
+
+class _Alchemy:
+    """A connection of SQLAlchemy as a Maker."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self.dialect = connection, connection.dialect.name
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        if not values:
+            self._connection.exec_driver_sql(sql)
+            return
+        named = sql
+        for number in range(len(values)):
+            named = named.replace("?", f":v{number}", 1)
+        given = {f"v{number}": value for number, value in enumerate(values)}
+        self._connection.execute(text(named), given)
+
+    def query(self, sql: str) -> list[Sequence[Any]]:
+        return list(self._connection.exec_driver_sql(sql).all())

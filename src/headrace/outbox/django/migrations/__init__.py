@@ -1,0 +1,1 @@
+"""Migrations of Django that make the outbox's tables and bring them up to date."""

@@ -1,0 +1,27 @@
+"""Rows of the outbox, to look at: `send` writes them, the relay reads and deletes them.
+
+The table is not Django's to change: relays count on how the database draws its ids.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class OutboxRow(models.Model):  # type: ignore[misc]
+    id = models.BigIntegerField(primary_key=True)
+    shard = models.SmallIntegerField()
+    topic = models.CharField(max_length=249)
+    message_key = models.BinaryField(null=True)
+    payload = models.BinaryField(null=True)
+    headers = models.TextField(null=True)  # noqa: DJ001 - null is "none", as in the contract
+    message_id = models.CharField(max_length=512, null=True)  # noqa: DJ001
+    created_at = models.BigIntegerField()  # milliseconds since 1970
+
+    class Meta:
+        managed = False
+        db_table = "headrace_outbox"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.id} for {self.topic}"
