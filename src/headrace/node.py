@@ -1,56 +1,58 @@
-"""One node: controller and broker wired together behind one door.
+"""One node: a member of the metadata quorum, controller and broker, wired behind one door.
 
-A KRaft cluster of one. The node owns no socket, thread or clock: `server/` gives it bytes through
-`dispatch`, calls `end_turn` before replies leave, runs what the node submits on another thread, and
-calls the `timers`. Whatever a reply promises is written before `end_turn` returns.
+The node owns no socket, thread or clock: `server/` gives it bytes through `dispatch`, calls
+`end_turn` before replies leave, runs what the node submits on another thread, and calls the
+`timers`. Whatever a reply promises is written before `end_turn` returns.
+
+Without `peers` it is a cluster of one: the only voter, which leads before the constructor returns.
+With peers it takes part in its quorum from `join` on, as a voter or as an observer; what it has of
+other nodes' decisions comes by the metadata log. Either way the broker learns of the metadata by
+committed images alone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
-from headrace.broker.broker import Broker, Endpoint
-from headrace.broker.identity import read_identity, write_identity
+from headrace.broker.broker import Broker
+from headrace.broker.controller_port import ControllerPort
 from headrace.broker.log_cleaner import LogCleaner, Runner
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.recognized import recognition_of
-from headrace.consensus.formatting import (
-    METADATA_FOLDER,
-    format_data_folder,
-    new_cluster_records,
-    read_bootstrap,
-)
-from headrace.consensus.metadata_log import MetadataLog
-from headrace.consensus.metadata_recovery import prepare_log
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.controller.brokers import Membership
-from headrace.controller.controller import Controller, ControllerSettings
-from headrace.controller.topics import EffectiveConfig, TopicRules
+from headrace.cluster_links import ClusterLinks
 from headrace.controller_at_hand import ControllerAtHand
-from headrace.environment import Disk, Now
-from headrace.metadata import configs
+from headrace.environment import Address, Disk, Now, Peers
 from headrace.metadata.config_definitions.authorizer import (
     OPEN_IF_NO_ENTRY,
     SUPER_USERS,
     open_if_no_entry,
     super_users,
 )
-from headrace.metadata.config_validation import validate_topic_configs
-from headrace.metadata.image import Endpoint as AdvertisedEndpoint
 from headrace.metadata.image import MetadataImage
-from headrace.protocol import uuids
+from headrace.node_settings import NodeSettings
 from headrace.protocol.errors import KafkaError
-from headrace.served import for_controllers, lines_of, served_apis
+from headrace.quorum_member import CallAt, QuorumMember
+from headrace.served import (
+    FETCH,
+    fetch_by_listener,
+    for_clients,
+    for_controllers,
+    forwardable_apis,
+    lines_of,
+    served_apis,
+)
+from headrace.serving import envelopes
 from headrace.serving.api import Api
 from headrace.serving.auditing import Auditor, audited, denials_to
 from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch
+from headrace.serving.envelopes import Envelopes
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.quotas import quotas_of
 from headrace.serving.route import Route
@@ -63,22 +65,10 @@ log = logging.getLogger(__name__)
 # How late a session or a rebalance may be ended; costs microseconds while nothing is due.
 COORDINATORS_LOOK_MS = 100
 AUDIT_MS = 100
-
-
-@dataclass(slots=True)
-class NodeSettings:
-    node_id: int
-    folder: str
-    # Passwords are among both, so they are not shown.
-    values: Mapping[str, Any] = field(repr=False)  # broker settings by Kafka's names, typed
-    given: Mapping[str, str] = field(repr=False)  # those that were set, as text
-    endpoints: dict[str, Endpoint]  # what clients of each listener are told
-    controller_endpoint: VoterEndpoint
-    # What those are told who come by a controller's listener, by its name; none: there is none.
-    controllers: dict[str, Endpoint] = field(default_factory=dict)
-    protocols: Mapping[str, int] = field(default_factory=dict)  # by listener; Kafka's numbers
-    # Records of users that a cluster without any gets.
-    first_users: Sequence[Any] = field(default=(), repr=False)
+# How late an active controller fences a silent broker or shows that it is alive.
+CONTROLLER_LOOKS_MS = 250
+# How late a broker hears that there is another controller, or says that it has caught up.
+LINKS_LOOK_MS = 50
 
 
 class Node:
@@ -96,8 +86,11 @@ class Node:
         request_clock: Callable[[], int] | None = None,
         compaction: Runner | None = None,
         together: Together = one_by_one,
+        peers: Peers | None = None,
     ) -> None:
-        """`compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
+        """`peers` None: a cluster of one.
+
+        `compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
 
         `request_clock` counts nanoseconds for the quota of request time; None: it is not held.
         """
@@ -108,7 +101,9 @@ class Node:
         self.durability = Durability(disk, submit, now)
         self.durability.on_loss = self._logs_were_cut_back
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
+        self.peers = peers
         self.stopped = False
+        self._call_at: CallAt | None = None
         self._leaving = False
         self._answers_first = False
         self._submit = submit
@@ -116,6 +111,7 @@ class Node:
         self._randomness = randomness
         self.auditor = Auditor(now, enabled=is_audited(settings.values, settings.protocols))
         self.quotas = quotas_of(settings.values, now, request_clock)
+        self._joined_at: int | None = None
         self.partitions = Partitions(
             disk,
             settings.folder,
@@ -130,25 +126,38 @@ class Node:
         self.authorizer = self._authorizer()
         if self.authorizer is not None:
             self.authorizer.on_denied = denials_to(self.auditor)
-        self.controller = self._open_controller()
+        self.member = QuorumMember(
+            disk,
+            settings,
+            now,
+            peers=peers,
+            partitions=self.partitions,
+            durability=self.durability,
+            randomness=randomness,
+            wake=self.purgatory.wake,
+            authorizer=self.authorizer,
+        )
+        self.controller = self.member.controller
+        self.links: ClusterLinks | None = None  # of a node with peers
+        if peers is None:
+            self.partitions.load(self.controller.image)
+        else:
+            jitter = partial(fraction, randomness)
+            self.links = ClusterLinks(
+                peers, settings, now, self.purgatory, self.member, jitter=jitter
+            )
         self.broker = self._open_broker()
         self.durability.unwritten.on_refusal = self.broker.disk_refused
+        if self.links is not None:
+            self.links.attach(self.broker)
+            self.controller.on_committed.append(self._open_partitions)
         self.controller.on_committed.append(self.broker.image_changed)
         self.controller.on_committed.append(self._limit_clients)
         self.controller.applied_offset = lambda: self.broker.applied_offset
         to_topic = settings.values["headrace.audit"] == "topic"
         self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
-        routes = [
-            Route(
-                api,
-                version,
-                self.controller if api.owner == "controller" else self.broker,
-                recognition_of(api.messages.API_KEY, version),
-            )
-            for api in self._apis()
-            for version in api.versions
-        ]
+        routes = [route for api in self._apis() for route in self._routes(api)]
         self.dispatch = Dispatch(
             routes,
             self.purgatory,
@@ -156,7 +165,13 @@ class Node:
             max_frame=settings.values["socket.request.max.bytes"],
             stopwatch=stopwatch,
         )
-        self._join_cluster()
+        if peers is None:
+            self._start_quorum()
+
+    def join(self, call_at: CallAt) -> None:
+        """Take part in the quorum; of a node with peers, once its loop runs."""
+        self._call_at = call_at
+        self._start_quorum()
 
     @property
     def failure(self) -> OSError | None:
@@ -166,13 +181,20 @@ class Node:
     @property
     def ready(self) -> bool:
         """What this start has written to the metadata log is committed, all logs are open, and what
-        coordinators keep is loaded."""
-        return self.broker.applied_offset >= self._joined_at and not self.broker.loads
+        coordinators keep is loaded. With peers: all that the quorum had committed when this node
+        had caught up, and the broker is unfenced."""
+        if self._joined_at is None or self.broker.applied_offset < self._joined_at:
+            return False
+        return not self.broker.loads and (self.links is None or self.links.is_unfenced)
+
+    def active_controller(self) -> Address | None:
+        """Where the leader of the quorum listens, as far as this node knows."""
+        return self.member.active_controller()
 
     @property
     def directory_id(self) -> bytes:
         """Random, made with the data folder; no client is told before it has logged in."""
-        return self._identity.directory_id
+        return self.member.identity.directory_id
 
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
         values = self.settings.values
@@ -184,6 +206,9 @@ class Node:
         yield 1_000, self._every_second
         yield COORDINATORS_LOOK_MS, self.broker.tick
         yield AUDIT_MS, self.audit.write
+        if self.links is not None:
+            yield CONTROLLER_LOOKS_MS, self._controller_looks
+            yield LINKS_LOOK_MS, self.links.look
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """A slice of what takes long, until `is_over`; whether more is left."""
@@ -211,9 +236,12 @@ class Node:
         if not self.durability.end_turn():
             return False
         if self.controller.background:
-            work, self.controller.background = self.controller.background, []
+            work = self.controller.background[:]
+            self.controller.background.clear()
             for snapshot in work:
                 self._submit(snapshot.run, snapshot.finish)
+        if self._call_at is not None and not self.stopped:
+            self.member.see_to_wake_up(self._call_at)
         return True
 
     def stop(self) -> None:
@@ -221,6 +249,10 @@ class Node:
         if self.cleaner is not None:
             self.cleaner.stop()
         self.audit.write()
+        if self.links is not None:
+            self.links.leave(self._left)
+            self.end_turn()
+            return
         try:
             self.controller.stop(self.now)
         except KafkaError:  # a full disk: who starts next finds that this node was there
@@ -238,8 +270,27 @@ class Node:
 
     # Wiring
 
+    def _routes(self, api: Api) -> Iterator[Route]:
+        key = api.messages.API_KEY
+        owner: Any = self.controller if api.owner == "controller" else self.broker
+        if key == envelopes.API.messages.API_KEY:
+            inside = map(self._audited, forwardable_apis())
+            enclosed = [route for each in inside for route in self._routes(each)]
+            owner = Envelopes(enclosed, self.authorizer)
+        for version in api.versions:
+            yield Route(api, version, owner, recognition_of(key, version))
+
     def _apis(self) -> list[Api]:
-        return [self._audited(api) for api in served_apis(self.settings.controllers)]
+        routing = None if self.links is None else self.links.routing
+        served = served_apis(self.settings.controllers, routing)
+        if routing is not None:
+            served = [
+                fetch_by_listener(api, self.controller, routing.listeners)
+                if api.messages.API_KEY == FETCH
+                else api
+                for api in served
+            ]
+        return [self._audited(api) for api in served]
 
     def _audited(self, api: Api) -> Api:
         details = AUDITED.get(api.messages.API_KEY)
@@ -259,70 +310,10 @@ class Node:
             open_if_no_entry=open_if_no_entry(given.get(OPEN_IF_NO_ENTRY, "false")),
         )
 
-    def _open_controller(self) -> Controller:
-        settings = self.settings
-        identity = read_identity(self.disk, settings.folder, settings.node_id, self._randomness)
-        voter = Voter(
-            settings.node_id, identity.directory_id, endpoints=(settings.controller_endpoint,)
-        )
-        if identity.is_new:
-            format_data_folder(
-                self.disk,
-                settings.folder,
-                voter=voter,
-                records=new_cluster_records(),
-                wall_ms=self.now.wall_ms,
-            )
-            write_identity(self.disk, settings.folder, identity)
-        folder = f"{settings.folder}/{METADATA_FOLDER}"
-        clean = self.partitions.was_closed_cleanly()
-        opening = prepare_log(self.disk, folder, clean=clean, wall_ms=self.now.wall_ms)
-        found = self.partitions.open_metadata_log(METADATA_FOLDER, *opening, clean=clean)
-        metadata_log = MetadataLog(self.disk, folder, found, voter=voter)
-        metadata_log.load(identity.cluster_id)
-        self._identity = identity
-        self.partitions.load(metadata_log.image)
-        return Controller(
-            metadata_log,
-            self._controller_settings(),
-            new_id=lambda: uuids.random_id(self._randomness(16)),
-            wants_flush=self.durability.flushes,
-            wake=self.purgatory.wake,
-            authorizer=self.authorizer,
-        )
-
-    def _controller_settings(self) -> ControllerSettings:
-        values = self.settings.values
-        return ControllerSettings(
-            node_id=self.settings.node_id,
-            topic_rules=TopicRules(
-                num_partitions=values["num.partitions"],
-                default_replication_factor=values["default.replication.factor"],
-                delete_topic_enable=values["delete.topic.enable"],
-                validate_configs=self._validate_topic,
-                describe_configs=self._describe_new_topic,
-            ),
-            given=self.settings.given,
-            min_in_sync_replicas=values["min.insync.replicas"],
-            session_timeout_ms=values["broker.session.timeout.ms"],
-            balance_leaders=values["auto.leader.rebalance.enable"],
-            balance_interval_ms=values["leader.imbalance.check.interval.seconds"] * 1_000,
-            open_listeners=frozenset(self.settings.controllers),
-            snapshot_after_bytes=values["metadata.log.max.record.bytes.between.snapshots"],
-            snapshot_after_ms=values["metadata.log.max.snapshot.interval.ms"],
-            retention_bytes=values["metadata.max.retention.bytes"],
-            retention_ms=values["metadata.max.retention.ms"],
-        )
-
-    def _validate_topic(self, image: MetadataImage, own: dict[str, str]) -> None:
-        defaults = configs.topic_defaults(self.settings.given, image.configs)
-        validate_topic_configs(own, defaults)
-
-    def _describe_new_topic(
-        self, image: MetadataImage, own: dict[str, str]
-    ) -> Iterator[EffectiveConfig]:
-        for found in configs.describe_topic(self.settings.given, image.configs, own):
-            yield EffectiveConfig(*found)
+    def _controller_port(self) -> ControllerPort:
+        if self.links is not None:
+            return self.links.port
+        return ControllerAtHand(self.controller, self.settings.node_id, self.purgatory)
 
     def _open_broker(self) -> Broker:
         settings = self.settings
@@ -337,13 +328,15 @@ class Node:
             new_member_id=lambda: str(UUID(bytes=self._randomness(16), version=4)),
             endpoints=settings.endpoints,
             controllers=settings.controllers,
-            image=MetadataImage(cluster_id=self._identity.cluster_id),
-            controller=ControllerAtHand(self.controller, settings.node_id, self.purgatory),
+            image=MetadataImage(cluster_id=self.member.identity.cluster_id),
+            controller=self._controller_port(),
             flushes=self.durability.flushes,
             authorizer=self.authorizer,
+            peers=self.peers,
         )
-        broker.served = lines_of(self._apis())
-        broker.served_by_controllers = for_controllers(broker.served)
+        lines = lines_of(self._apis())
+        broker.served = for_clients(lines)
+        broker.served_by_controllers = for_controllers(lines, alone=self.links is None)
         return broker
 
     def _open_cleaner(self, runner: Runner | None) -> LogCleaner | None:
@@ -359,36 +352,26 @@ class Node:
             in_background=self.durability.in_background,
         )
 
-    def _join_cluster(self) -> None:
-        settings = self.settings
-        membership = Membership(
-            node_id=settings.node_id,
-            incarnation_id=uuids.random_id(self._randomness(16)),
-            controller_incarnation_id=uuids.random_id(self._randomness(16)),
-            endpoints=tuple(
-                AdvertisedEndpoint(
-                    name, endpoint.host, endpoint.port, settings.protocols.get(name, 0)
-                )
-                for name, endpoint in settings.endpoints.items()
-            ),
-            controller_endpoints=(
-                AdvertisedEndpoint(
-                    settings.controller_endpoint.listener,
-                    settings.controller_endpoint.host,
-                    settings.controller_endpoint.port,
-                    settings.protocols.get(settings.controller_endpoint.listener, 0),
-                ),
-            ),
-            log_dirs=(self._identity.directory_id,),
-            rack=settings.values["broker.rack"],
-        )
-        is_new = not self.controller.image.metadata_version
-        bootstrap = read_bootstrap(self.disk, settings.folder, needed=is_new)
-        self.controller.start(membership, bootstrap, self.now)
-        if not self.controller.image.scram_credentials:
-            self.controller.append(settings.first_users, self.now)
-        self._joined_at = self.controller.image.offset
+    def _start_quorum(self) -> None:
+        self.member.start()
+        if self.peers is None:
+            self._joined_at = self.controller.image.offset
         self.end_turn()
+
+    def _left(self) -> None:
+        """The broker leads nothing any more: neither does this node lead the quorum."""
+        if not self._leaving:
+            self._leaving = True
+            self.member.log.host.resign()
+            self._close_logs()
+
+    def _open_partitions(self, image: MetadataImage) -> None:
+        """The first image of a node that has caught up with its quorum: before, a topic that it did
+        not know yet would have looked like one that is gone."""
+        if self._joined_at is None and self.links is not None:
+            self._joined_at = image.offset
+            self.partitions.load(image)
+            self.links.enter(self.broker, self.partitions.last_broker_epoch)
 
     def _logs_were_cut_back(self, logs: Sequence[PartitionLog], why: str) -> None:
         self.lost += self.broker.logs_were_cut_back(logs, why)
@@ -419,6 +402,9 @@ class Node:
             for leader in topic.here()
         }
 
+    def _controller_looks(self) -> None:
+        self.controller.tick(self.now)
+
     def _every_second(self) -> None:
         self.controller.tick(self.now)
         if self.cleaner is not None:
@@ -444,3 +430,8 @@ class Node:
             log.critical("the shutdown is not clean: %s", problem)
             self.durability.failure = problem
         self.stopped = True
+
+
+def fraction(randomness: Callable[[int], bytes]) -> float:
+    """From 0 to 1."""
+    return int.from_bytes(randomness(4), "big") / (1 << 32)

@@ -13,15 +13,22 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
+from headrace.controller.controller import Controller
 from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from headrace.controller.quorum_requests import ask_quorum
 from headrace.controller_routing import ControllerRouting
+from headrace.protocol.acls import Operation
 from headrace.serving import envelopes
 from headrace.serving.api import Api, Call, Refused
+from headrace.serving.rights import require_on_cluster
 
 # Between nodes: Vote, BeginQuorumEpoch, EndQuorumEpoch, AlterPartition, Envelope, FetchSnapshot,
 # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,
 # AssignReplicasToDirs, UpdateRaftVoter.
 NOT_FOR_CLIENTS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
+# The quorum answers these itself, whoever leads it; a client's are handed on to the leader.
+OF_THE_QUORUM = frozenset({52, 53, 54, 55, 59, 80, 81, 82})
+FETCH = 1  # of the metadata log, where it comes by a controller's listener
 # Of an operator, about other nodes: UnregisterBroker, AddRaftVoter, RemoveRaftVoter.
 ABOUT_OTHER_NODES = frozenset({64, 80, 81})
 # A test compares it with Kafka's definitions.
@@ -57,10 +64,12 @@ def _served_among_others(
     for api in (*apis, envelopes.API):
         key = api.messages.API_KEY
         routed = routing.routed(api) if api.owner == "controller" else api
+        if key in OF_THE_QUORUM:
+            routed = on_these(routed, listeners, api.handle)
         if key in NOT_FOR_CLIENTS:
             if listeners:
                 served.append(only_on(routed, listeners))
-        elif key in FOR_CONTROLLERS | ABOUT_OTHER_NODES:
+        elif key in FOR_CONTROLLERS | ABOUT_OTHER_NODES or key == FETCH:
             served.append(routed)
         else:
             served.append(not_on(routed, listeners))
@@ -87,8 +96,10 @@ def for_clients(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if line[0] not in NOT_FOR_CLIENTS]
 
 
-def for_controllers(lines: Iterable[Line]) -> list[Line]:
+def for_controllers(lines: Iterable[Line], *, alone: bool = False) -> list[Line]:
     theirs = FOR_CONTROLLERS | NOT_FOR_CLIENTS | ABOUT_OTHER_NODES
+    if not alone:
+        theirs |= {FETCH}
     return [line for line in lines if line[0] in theirs]
 
 
@@ -117,3 +128,34 @@ def _limited(api: Api, is_served: Callable[[str], bool]) -> Api:
     return replace(
         api, handle=limited(api.handle), handle_large=None if large is None else limited(large)
     )
+
+
+Handle = Callable[[Any, Any, Call], Any]
+
+
+def on_these(api: Api, listeners: frozenset[str], theirs: Handle) -> Api:
+    """The same API, with another handler for those who come by these listeners."""
+
+    def by_listener(inner: Handle) -> Handle:
+        def handle(owner: Any, request: Any, call: Call) -> Any:
+            handler = theirs if call.session.listener in listeners else inner
+            return handler(owner, request, call)
+
+        return handle
+
+    large = api.handle_large
+    return replace(
+        api,
+        handle=by_listener(api.handle),
+        handle_large=None if large is None else by_listener(large),
+    )
+
+
+def fetch_by_listener(api: Api, controller: Controller, listeners: frozenset[str]) -> Api:
+    """Fetch, which the quorum answers on these listeners and the broker on all others."""
+
+    def fetch_metadata(owner: Any, request: Any, call: Call) -> Any:
+        require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+        return ask_quorum(controller, api.messages, request, call)
+
+    return on_these(api, listeners, fetch_metadata)

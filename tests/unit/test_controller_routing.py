@@ -307,7 +307,7 @@ def kafkas(kind: str) -> set[int]:
 def test_a_controllers_listener_lists_what_kafka_lists() -> None:
     lines = lines_of(served_apis([LISTENER], routing(LISTENER)))
     listed = {line[0] for line in for_controllers(lines)}
-    not_served = {FETCH} | DELEGATION_TOKENS | (QUORUM - listed)
+    not_served = DELEGATION_TOKENS | (QUORUM - listed)
     assert listed == kafkas("controller") - not_served
     assert kafkas("controller") - kafkas("broker") == NOT_FOR_CLIENTS
     told = {line[0] for line in for_clients(lines)}

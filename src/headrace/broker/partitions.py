@@ -238,6 +238,11 @@ class Partitions:
         )
 
     @property
+    def last_broker_epoch(self) -> int:
+        """Of the clean stop before this start, which `load` has found; -1: it was not clean."""
+        return self._logs.last_broker_epoch
+
+    @property
     def count(self) -> int:
         return len(self._logs.logs)
 

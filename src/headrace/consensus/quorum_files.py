@@ -7,7 +7,8 @@
 - A snapshot of the leader arrives as `<id>.checkpoint.part`, is flushed, read and then renamed. A
   log that does not go on from the latest snapshot begins anew at its end, at a start too: a crash
   may come between the two.
-Not done here: taking snapshots and deleting old ones (`metadata_log.py` does it for a node of one).
+Snapshots of this node's own making, and the end of old ones: `metadata_log.py`, which shares the
+list of them.
 """
 
 from __future__ import annotations
@@ -31,17 +32,26 @@ from headrace.consensus.snapshots import (
 )
 from headrace.environment import Disk, File
 from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.record_batch import headers_in
 
 READ_SIZE = 1 << 20
 PART = ".part"
 
 
 class QuorumFiles:
-    def __init__(self, disk: Disk, folder: str, log: ReplicatedLog) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        log: ReplicatedLog,
+        snapshots: list[SnapshotId] | None = None,
+    ) -> None:
+        """`snapshots`: those that can be read, oldest first; None: all that the folder has."""
         self._disk = disk
         self._folder = folder
         self._log = log
-        self._snapshots = list_snapshots(disk, folder)  # oldest first
+        self.snapshots = list_snapshots(disk, folder) if snapshots is None else snapshots
+        self.bytes_since_snapshot = 0
         self._part: tuple[SnapshotId, File] | None = None  # on its way from the leader
         for name in disk.list(folder):
             if name.endswith(f".checkpoint{PART}"):
@@ -79,18 +89,20 @@ class QuorumFiles:
     def _start(self) -> OffsetAndEpoch:
         """The point that the log begins behind."""
         start = self._log.start_offset
-        epochs = [each.epoch for each in self._snapshots if each.end_offset == start]
+        epochs = [each.epoch for each in self.snapshots if each.end_offset == start]
         return OffsetAndEpoch(start, max(epochs, default=0))
 
     def earliest_snapshot(self) -> SnapshotId | None:
-        return self._snapshots[0] if self._snapshots else None
+        return self.snapshots[0] if self.snapshots else None
 
     def latest_snapshot(self) -> SnapshotId | None:
-        return self._snapshots[-1] if self._snapshots else None
+        return self.snapshots[-1] if self.snapshots else None
 
-    def append(self, batches: bytes, *, wall_ms: int) -> None:
+    def append(self, batches: bytes | bytearray, *, wall_ms: int) -> None:
         self._log.writer.append_as_is(memoryview(batches), wall_ms=wall_ms)
+        # At once, not at the end of the turn: what the disk refuses must not reach the image.
         self._log.write_at_once()
+        self.bytes_since_snapshot += len(batches)
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> None:
         if to_offset < self._log.recovery_point:
@@ -104,7 +116,7 @@ class QuorumFiles:
         return whole_batches(found.file.read(found.length, found.position))
 
     def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
-        if snapshot_id not in self._snapshots:
+        if snapshot_id not in self.snapshots:
             return None
         return self._disk.size(self._path(snapshot_id))
 
@@ -136,7 +148,9 @@ class QuorumFiles:
         self._part = None
         self._disk.rename(self._part_path(snapshot_id), self._path(snapshot_id))
         self._disk.flush_folder(self._folder)
-        older, self._snapshots = self._snapshots, [snapshot_id]
+        older = self.snapshots[:]
+        self.snapshots[:] = [snapshot_id]
+        self.bytes_since_snapshot = 0
         self._begin_at(snapshot_id, wall_ms)
         for each in older:
             if each != snapshot_id:
@@ -152,8 +166,11 @@ class QuorumFiles:
     def flushed(self, flush: Any) -> bool:
         """A flush of the log has run; False: the log was truncated meanwhile, flush again."""
         counts = self._log.flushed(flush)
-        self._recovery_point.advance(self._log.recovery_point)
+        self.note_flushed()
         return counts
+
+    def note_flushed(self) -> None:
+        self._recovery_point.advance(self._log.recovery_point)
 
     def load_voters(self, configured: VoterHistory) -> VoterHistory:
         """What the latest snapshot and the log behind it say; `configured` if they say nothing."""
@@ -162,12 +179,19 @@ class QuorumFiles:
             content = self._disk.read_file(self._path(latest))
             configured.begin_with(latest.end_offset, read_snapshot(content, latest.file_name))
             offset = max(offset, latest.end_offset)
-        while offset < self._log.end_offset:
-            for batch in batches_in(memoryview(self.read(offset, READ_SIZE))):
-                if batch.base_offset >= offset:
-                    configured.note(batch)
-                    offset = batch.last_offset + 1
+        self.note_voters(configured, offset)
         return configured
+
+    def note_voters(self, history: VoterHistory, offset: int) -> None:
+        """What the log says from `offset` on; of other batches only the headers are read."""
+        while offset < self._log.end_offset:
+            data = memoryview(self.read(offset, READ_SIZE))
+            for at, header in headers_in(data):
+                if header.base_offset >= offset:
+                    if header.is_control:
+                        (batch,) = batches_in(data[at : at + header.size])
+                        history.note(batch)
+                    offset = header.last_offset + 1
 
     def _begin_behind_the_snapshot(self) -> None:
         latest = self.latest_snapshot()

@@ -4,9 +4,14 @@ Requests go out by `environment.Peers`, fetches on a lane of their own since the
 waiting. Flushes run on another thread: the host stands on the node's list of those that want one
 (`flush_target`, `flushed`), as a log does. A `MetadataListener`, the controller and its image, is
 told what becomes of records. Nothing here waits.
+
+A disk that refuses `quorum-state` and a quorum that breaks its promises end the node
+(`on_failure`).
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -21,13 +26,16 @@ from headrace.consensus.quorum.effects import (
     SnapshotInstalled,
     Truncated,
 )
-from headrace.consensus.quorum.machine import Quorum
+from headrace.consensus.quorum.fetcher import CommittedRecordsDiverge
+from headrace.consensus.quorum.machine import Quorum, TwoLeaders
 from headrace.consensus.quorum.messages import FetchRequest, FetchSnapshotRequest, Response
 from headrace.consensus.quorum.wire import INCOMING, OUTGOING
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.quorum_files import QuorumFiles
 from headrace.environment import Address, Now, Peers
 from headrace.protocol.errors import KafkaError, MalformedMessage
+
+log = logging.getLogger(__name__)
 
 FETCH_LANE = "quorum-fetch"
 LANE = "quorum"
@@ -53,12 +61,14 @@ class QuorumHost:
         quorum: Quorum,
         files: QuorumFiles,
         *,
-        peers: Peers,
+        peers: Peers | None,
         names: Names,
         listener: MetadataListener,
         wants_flush: list[Any],
         now: Callable[[], Now],
+        on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
+        """`peers` None: nobody can be asked. `on_failure` None: the exception is the caller's."""
         self.quorum = quorum
         self._files = files
         self._peers = peers
@@ -66,6 +76,7 @@ class QuorumHost:
         self._listener = listener
         self._wants_flush = wants_flush
         self._now = now
+        self._on_failure = on_failure
         self._is_performing = False
 
     # What the node calls
@@ -77,17 +88,23 @@ class QuorumHost:
     def tick(self) -> int:
         """Do what is due; answers when to call again at the latest, in monotonic ms."""
         now = self._now()
-        self.quorum.tick(now)
-        self._perform()
+        with self._or_end():
+            self.quorum.tick(now)
+            self._perform()
         return self.quorum.next_ms(now.monotonic_ms)
 
-    def append(self, batches: bytes) -> None:
+    def next_ms(self) -> int:
+        return self.quorum.next_ms(self._now().monotonic_ms)
+
+    def append(self, batches: bytes | bytearray) -> None:
+        """KafkaError: the disk refuses, and nothing has changed."""
         self.quorum.append(batches, self._now())
         self._perform()
 
     def resign(self) -> None:
-        self.quorum.resign(self._now())
-        self._perform()
+        with self._or_end():
+            self.quorum.resign(self._now())
+            self._perform()
 
     def receive(self, api: ModuleType, message: Any, answered: Callable[[Any], None]) -> None:
         """A request of another node or of an administrator; KafkaError: it is not for this quorum.
@@ -100,23 +117,45 @@ class QuorumHost:
         def respond(response: Response) -> None:
             answered(incoming.encode_response(response))
 
-        self.quorum.receive(request, respond, self._now())
-        self._perform()
+        with self._or_end():
+            self.quorum.receive(request, respond, self._now())
+            self._perform()
 
     # As one that wants its files flushed
 
     def flush_target(self) -> Any:
-        return self._files.flush_target()
+        """None: somebody else's flush was enough."""
+        flush = self._files.flush_target()
+        if flush is None:
+            self._files.note_flushed()
+            self._count_what_is_flushed()
+        return flush
 
     def flushed(self, flush: Any) -> bool:
         """False: the log was truncated meanwhile, so it is to be flushed again."""
         counts = self._files.flushed(flush)
         if counts:
-            self.quorum.flushed(self._now())
-            self._perform()
+            self._count_what_is_flushed()
         return counts
 
+    def _count_what_is_flushed(self) -> None:
+        with self._or_end():
+            self.quorum.flushed(self._now())
+            self._perform()
+
     # Effects
+
+    @contextmanager
+    def _or_end(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, TwoLeaders, CommittedRecordsDiverge) as failure:
+            if self._on_failure is None:
+                raise
+            log.critical("this node must not take part in the quorum any more: %s", failure)
+            if not isinstance(failure, OSError):
+                failure = OSError(0, str(failure))
+            self._on_failure(failure)
 
     def _perform(self) -> None:
         if self._is_performing:
@@ -163,9 +202,13 @@ class QuorumHost:
                     response = way.decode_response(message, self._names)
                 except (KafkaError, MalformedMessage):
                     self.quorum.damaged_responses += 1
-            self.quorum.answered(send.to, send.correlation_id, response, self._now())
-            self._perform()
+            with self._or_end():
+                self.quorum.answered(send.to, send.correlation_id, response, self._now())
+                self._perform()
 
+        if self._peers is None:
+            answered(None)
+            return
         self._peers.ask(
             Address(point.host, point.port, point.listener),
             FETCH_LANE if is_fetch else LANE,

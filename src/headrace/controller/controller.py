@@ -2,13 +2,17 @@
 
 Decide (pure, `topics.py` and its neighbours) -> append to the metadata log -> replay into `image`
 -> answer when committed. Later decisions see what is not committed yet (`image`), others see
-only what is (`committed_image`, `on_committed`). A quorum of one commits by flushing, which never
-happens here: the controller puts itself on the list `wants_flush`, whoever serves that list takes
-`flush_target()`, runs it on another thread, and reports with `flushed(...)`.
+only what is (`committed_image`, `on_committed`).
 
-Rules: nothing changes `image` but `append`; answers leave after the listeners of `on_committed`
-have seen the image they speak of. Sessions of other brokers are kept in memory alone
-(`broker_heartbeats.py`). Not done: other voters.
+Every node has one. It is active while its node leads the quorum, which tells it so as a
+`MetadataListener`: `elected` (it takes over), `committed`, `deposed` (all that is pending is
+answered with NOT_CONTROLLER). A controller that is not active, and a node that is only a broker,
+replays what is committed, so the listeners of `on_committed` hear the same images everywhere.
+
+Rules: nothing changes `image` but `append` and the quorum; answers leave after the listeners of
+`on_committed` have seen the image they speak of. The listeners hear nothing before this node has
+once caught up with the leader: a topic that is not known yet is not one that was deleted. Sessions
+of other brokers are kept in memory alone (`broker_heartbeats.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -26,13 +29,15 @@ from headrace.consensus.snapshots import SnapshotWork
 from headrace.controller import brokers, features, topics
 from headrace.controller.broker_heartbeats import BrokerSessions
 from headrace.controller.brokers import Membership
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.controller.decision import MOST_RECORDS_PER_BATCH
 from headrace.controller.leader_balance import balance_leaders
 from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
-from headrace.controller.topics import TopicRules
+from headrace.controller.snapshot_schedule import SnapshotSchedule
 from headrace.environment import Now
 from headrace.metadata.image import MetadataImage
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.no_op_record import NoOpRecord
@@ -48,30 +53,15 @@ Decided = TypeVar("Decided", bound="HasRecords")
 DEFAULT_TIMEOUT_MS = 60_000
 # One takes some tenths of a second at most: who decides ten times a second may hold the loop once.
 ATTEMPTS_IN_SLICES = 3
-SMALLEST_WORTH_A_SNAPSHOT = 1 << 20
 
 
 @dataclass(slots=True)
-class ControllerSettings:
-    """Named after Kafka's settings, with its defaults where not said otherwise."""
+class Opening:
+    """What a controller writes when it becomes the active one."""
 
-    node_id: int = 1
-    topic_rules: TopicRules = field(default_factory=TopicRules)
-    # What the node was started with; passwords are among it.
-    given: Mapping[str, str] = field(default_factory=dict, repr=False)
-    min_in_sync_replicas: int = 1
-    session_timeout_ms: int = 9_000  # broker.session.timeout.ms
-    balance_leaders: bool = True  # auto.leader.rebalance.enable
-    balance_interval_ms: int = 300_000  # leader.imbalance.check.interval.seconds
-    # Names of the controller's listeners that this node opens; mostly none in a cluster of one.
-    open_listeners: frozenset[str] = frozenset()
-    snapshot_after_bytes: int = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
-    snapshot_after_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
-    retention_bytes: int = 100 << 20  # metadata.max.retention.bytes
-    retention_ms: int = 7 * 24 * 3600 * 1000  # metadata.max.retention.ms
-    # metadata.max.idle.interval.ms; Apache writes a NoOp each 500 ms so that followers can tell
-    # that they are up to date. A quorum of one has none, so here it is off: no flush while idle.
-    idle_interval_ms: int = 0
+    membership: Membership
+    bootstrap: Callable[[], Iterable[Any]]  # of a cluster whose log is empty
+    first_users: Sequence[Any] = field(default=(), repr=False)  # of a cluster without any
 
 
 def _always_usable(settings: Mapping[str, str]) -> None:
@@ -88,11 +78,12 @@ class HasRecords(Protocol):
 class Commit:
     """Records on their way to the disk; requests hang on it until they are there."""
 
-    __slots__ = ("image", "waiting")
+    __slots__ = ("image", "waiting", "is_lost")
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image  # as it will be when these records are committed
         self.waiting: dict[Parked, None] = {}
+        self.is_lost = False  # this controller was deposed before
 
 
 class Controller:
@@ -102,18 +93,18 @@ class Controller:
         "image",
         "committed_image",
         "on_committed",
-        "background",
+        "snapshots",
         "authorizer",
         "require_usable",
         "new_id",
-        "_wants_flush",
-        "_wake",
+        "is_active",
+        "_now",
+        "_opening",
+        "has_caught_up",
+        "wake",
         "_pending",
         "_unapplied",
         "applied_offset",
-        "_flush_asked",
-        "_snapshot_running",
-        "_snapshot_ms",
         "_append_ms",
         "sessions",
         "_balanced_ms",
@@ -124,59 +115,77 @@ class Controller:
         log: MetadataLog,
         settings: ControllerSettings,
         *,
+        now: Now,
         new_id: Callable[[], bytes],
-        wants_flush: list[Any],
         wake: Callable[[Waitable], None],
         authorizer: Authorizer | None = None,
     ) -> None:
+        """`now` holds both clocks as they are whenever the quorum calls."""
         self.log = log  # loaded; not leading yet
         self.settings = settings
         self.image = log.image
         self.committed_image = log.image
         self.on_committed: list[Callable[[MetadataImage], None]] = []
-        self.background: list[SnapshotWork] = []  # run elsewhere, then finish on the loop
+        self.snapshots = SnapshotSchedule(log, settings)
         self.authorizer = authorizer  # None: everybody may do everything
         # Raises BadValue for settings of this broker that what runs on it could not use.
         self.require_usable: Callable[[Mapping[str, str]], None] = _always_usable
         self.new_id = new_id
-        self._wants_flush = wants_flush
-        self._wake = wake
+        self.is_active = False
+        self._now = now
+        self._opening: Opening | None = None
+        self.has_caught_up = settings.alone
+        self.wake = wake
         self._pending: deque[Commit] = deque()
         self._unapplied: deque[Commit] = deque()  # committed; the broker is not done with them
         # Up to where the broker has made the files that the metadata speaks of.
         self.applied_offset: Callable[[], int] = lambda: self.committed_image.offset
-        self._flush_asked = False
-        self._snapshot_running = False
-        self._snapshot_ms = 0
         self._append_ms = 0
         self.sessions = BrokerSessions(settings.session_timeout_ms)
         self._balanced_ms = 0
 
+    @property
+    def background(self) -> list[SnapshotWork]:
+        """Run elsewhere, then finished on the loop; whoever takes them clears the list."""
+        return self.snapshots.background
+
     # Life
 
-    def start(self, membership: Membership, bootstrap: Iterable[Any], now: Now) -> None:
-        """Lead a new epoch and let this node's broker in; it may serve once that is committed."""
-        self._snapshot_ms = now.monotonic_ms
+    def start(self, opening: Opening) -> None:
+        """Join the quorum. The only voter leads before this returns; its broker may serve once that
+        is committed. KafkaError: a node that is alone cannot lead."""
+        self._opening = opening
+        self.snapshots.begin(self._now.monotonic_ms)
+        self.log.host.start()
+
+    def _take_over(self, opening: Opening, now: Now) -> None:
+        """What the first records of a new active controller say."""
         brokers.require_features(self.image)
-        self.log.lead(now.wall_ms)
-        self._replayed((), now)
         if self.image.transaction is not None:
             self.append([AbortTransactionRecord(reason="controller failover")], now)
         if not self.image.metadata_version:
-            self.append(
-                features.bootstrap_records(bootstrap, self.settings.min_in_sync_replicas), now
+            first = features.bootstrap_records(
+                opening.bootstrap(), self.settings.min_in_sync_replicas
             )
+            self.append(first, now)
             brokers.require_features(self.image)
-        self.append(brokers.register_controller(membership), now)
+        self.append(brokers.register_controller(opening.membership), now)
+        if self.settings.alone:
+            self._let_in_only(opening.membership, now)
+        if not self.image.scram_credentials:
+            self.append(opening.first_users, now)
+        # Heartbeats were another controller's: each broker has a whole session from now on.
+        self.sessions.begin(self.image, now.monotonic_ms)
+        self._balanced_ms = now.monotonic_ms
+
+    def _let_in_only(self, membership: Membership, now: Now) -> None:
+        """No other broker can reach a node that is alone."""
         epoch = self.log.log.end_offset
         self.append(brokers.register_broker(self.image, membership, epoch), now)
         for broker in list(self.image.brokers.values()):
-            # No other broker can reach a controller that takes no heartbeats.
             if broker.id != self.settings.node_id and not broker.fenced:
                 self._fence(broker.id, now)
         self.append(brokers.unfence(self.image, self.settings.node_id), now)
-        self.sessions.begin(self.image, now.monotonic_ms)
-        self._balanced_ms = now.monotonic_ms
 
     def stop(self, now: Now) -> None:
         """Hand over what this node leads; to be flushed before the node ends."""
@@ -187,26 +196,21 @@ class Controller:
 
     def tick(self, now: Now) -> None:
         """What is due by time: silent brokers are fenced, preferred leaders get back what they led,
-        a snapshot, or a record that shows we are alive."""
+        a record shows that this controller is alive; and a snapshot, on every node."""
+        if self.is_active:
+            self._tick_as_active(now)
+        self.snapshots.take_if_due(self.committed_image, now)
+
+    def _tick_as_active(self, now: Now) -> None:
         if len(self.image.brokers) > 1:
             self._look_after_brokers(now)
         idle_ms = self.settings.idle_interval_ms
         if idle_ms and now.monotonic_ms - self._append_ms >= idle_ms:
             self.append([NoOpRecord()], now)
-        if self._snapshot_is_due(now):
-            self._snapshot_running = True
-            self._snapshot_ms = now.monotonic_ms
-            self.background.append(
-                self.log.snapshot(
-                    self.committed_image,
-                    now.wall_ms,
-                    partial(self._snapshot_ended, wall_ms=now.wall_ms),
-                )
-            )
 
     def _look_after_brokers(self, now: Now) -> None:
         settings = self.settings
-        own = settings.node_id  # in this process: it is as alive as we are
+        own = settings.node_id if settings.alone else None  # as alive as we are
         expired = self.sessions.expired(self.image, now.monotonic_ms, without=own)
         if expired is not None:
             log.warning("broker %d was not heard of for its session: it is fenced", expired)
@@ -226,8 +230,14 @@ class Controller:
 
     # Changes
 
+    def require_active(self) -> None:
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "Another node is the active controller.")
+
     def append(self, records: Sequence[Any], now: Now) -> None:
-        """Write and replay; raises KafkaError, with nothing changed, if the disk refuses."""
+        """Write and replay; raises KafkaError, with nothing changed, if the disk refuses or another
+        node is the active controller."""
+        self.require_active()
         remaining = iter(records)
         while chunk := list(islice(remaining, MOST_RECORDS_PER_BATCH)):
             self.log.append(
@@ -240,7 +250,8 @@ class Controller:
     def append_prepared(self, change: PreparedChange, now: Now) -> None:
         """The same for records that are encoded and replayed already, onto the image as it is."""
         assert change.base is self.image, "somebody has decided something else meanwhile"
-        self.log.append_prepared(change.batch, wall_ms=change.wall_ms)
+        self.require_active()
+        self.log.append_prepared(change.batch)
         offset, epoch = self.log.log.end_offset - 1, self.log.epoch
         self._advance(replace(change.image, offset=offset, epoch=epoch), now)
 
@@ -273,6 +284,7 @@ class Controller:
         those. `late(answer)` makes the answer of a request whose time is up. `with_files`: it also
         waits until new partitions have their files, so that its client can use them at once; what
         is committed and has no files yet when the time is up is answered as done, for it is.
+        NOT_CONTROLLER: this controller was deposed before, and nobody knows what will become of it.
         """
         commit = self._pending[-1] if self._pending else None
         if with_files and commit is None and self._unapplied:
@@ -282,6 +294,8 @@ class Controller:
         offset = commit.image.offset
 
         def attempt(expired: bool) -> Response | None:
+            if commit.is_lost:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "Another node leads by now.")
             if self.committed_image.offset >= offset:
                 if expired or not with_files or self.applied_offset() >= offset:
                     return answer
@@ -338,38 +352,74 @@ class Controller:
         self.append([record], now)
         return block
 
-    # Flushing
+    # What the quorum says (MetadataListener)
 
-    def flush_target(self) -> Any:
-        """What to flush now; later appends ask again. None: the log is flushed already."""
-        self._flush_asked = False
-        flush = self.log.log.flush_target(everything=True)
-        if flush is None:
-            self._commit_what_is_durable()
-        return flush
+    def elected(self, epoch: int) -> None:
+        """Take over with all that is in the log: it will be committed with our first record."""
+        now, opening = self._now, self._opening
+        assert opening is not None, "the quorum runs only after `start`"
+        log.info("this node is the active controller, in epoch %d", epoch)
+        self.is_active = True
+        self._advance(self.log.replay(self.committed_image, self.log.log.end_offset), now)
+        try:
+            self._take_over(opening, now)
+        except KafkaError as refusal:
+            if self.settings.alone:
+                raise
+            log.error("this node gives its role as the active controller up: %s", refusal)
+            self.log.host.resign()
 
-    def flushed(self, flush: Any) -> bool:
-        """What is before the flush's offset is committed: tell the listeners, then the waiting.
-        False: it proves nothing, ask again."""
-        counts = self.log.flushed(flush)
-        self._commit_what_is_durable()
-        return counts
+    def deposed(self, epoch: int) -> None:
+        """What is pending has an unknown outcome."""
+        log.info("this node is not the active controller any more, since epoch %d", epoch)
+        self.is_active = False
+        self.image = self.committed_image
+        pending, self._pending = self._pending, deque()
+        for commit in pending:
+            commit.is_lost = True
+            if commit.waiting:
+                self.wake(commit)
 
-    def _commit_what_is_durable(self) -> None:
-        durable = self.log.log.recovery_point
+    def truncated(self, to_offset: int) -> None:
+        """Nothing that was committed, so nothing that is in an image of a follower."""
+        assert to_offset > self.committed_image.offset, "committed records stay"
+
+    def committed(self, high_watermark: int) -> None:
+        """What is before it is committed: tell the listeners, then the waiting."""
+        if not self.is_active:
+            self._follow(self.log.replay(self.committed_image, high_watermark))
+            return
         committed: list[Commit] = []
-        while self._pending and self._pending[0].image.offset < durable:
+        while self._pending and self._pending[0].image.offset < high_watermark:
             committed.append(self._pending.popleft())
         if not committed:
             return
         self.committed_image = committed[-1].image
-        for listener in self.on_committed:
-            listener(self.committed_image)
+        self.has_caught_up = True
+        self._tell()
         for commit in committed:
             if commit.waiting:
-                self._wake(commit)
+                self.wake(commit)
         self._unapplied += committed
         self.files_are_made()
+
+    def snapshot_installed(self, end_offset: int) -> None:
+        self._follow(self.log.load_latest_snapshot(self.committed_image.cluster_id))
+
+    def _follow(self, image: MetadataImage) -> None:
+        """Another node leads."""
+        if image is self.committed_image:
+            return
+        self.image = self.committed_image = image
+        if image.offset + 1 >= self.log.leader_high_watermark:
+            self.has_caught_up = True
+        self._tell()
+        self.files_are_made()
+
+    def _tell(self) -> None:
+        if self.has_caught_up:
+            for listener in self.on_committed:
+                listener(self.committed_image)
 
     def files_are_made(self) -> None:
         """The broker has come further with what is committed: tell those who wait for it."""
@@ -377,7 +427,7 @@ class Controller:
         while self._unapplied and self._unapplied[0].image.offset <= applied:
             commit = self._unapplied.popleft()
             if commit.waiting:
-                self._wake(commit)
+                self.wake(commit)
 
     def _replayed(self, records: Sequence[Any], now: Now) -> None:
         image = self.image.apply(
@@ -392,9 +442,6 @@ class Controller:
         self.image = image
         self._append_ms = now.monotonic_ms
         self._pending.append(Commit(self.image))
-        if not self._flush_asked:
-            self._flush_asked = True
-            self._wants_flush.append(self)
 
     def version_for(self, records: Sequence[Any]) -> int:
         """The finalized metadata.version; the one that is being bootstrapped if there is none."""
@@ -403,30 +450,3 @@ class Controller:
     def _fence(self, broker_id: int, now: Now) -> None:
         minimum = self.settings.min_in_sync_replicas
         self.append(list(brokers.fence(self.image, broker_id, minimum)), now)
-
-    def _snapshot_is_due(self, now: Now) -> bool:
-        image = self.committed_image
-        if self._snapshot_running or image.transaction is not None:
-            return False
-        if image.offset < self.log.latest_snapshot_end:
-            return False
-        # A start replays what is behind the snapshot, at about 15 us for 60 bytes: so it is kept in
-        # proportion to the snapshot, not only below Kafka's limit of 20 MiB (5 s).
-        proportionate = max(SMALLEST_WORTH_A_SNAPSHOT, 2 * self.log.snapshot_bytes)
-        limit = min(self.settings.snapshot_after_bytes, proportionate)
-        if self.log.bytes_since_snapshot >= limit:
-            return True
-        interval = self.settings.snapshot_after_ms
-        return interval > 0 and now.monotonic_ms - self._snapshot_ms >= interval
-
-    def _snapshot_ended(self, error: OSError | None, wall_ms: int) -> None:
-        """The next one is tried after as long, or as many bytes, whether this one failed or not."""
-        self._snapshot_running = False
-        if error is not None:
-            log.warning("a snapshot of the metadata could not be written: %s", error)
-            return
-        self.log.clean_up(
-            wall_ms,
-            retention_bytes=self.settings.retention_bytes,
-            retention_ms=self.settings.retention_ms,
-        )

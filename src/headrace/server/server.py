@@ -29,7 +29,8 @@ from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.config_validation import connections_by_address
 from headrace.metadata.configs import layers
 from headrace.metadata.image import MetadataImage
-from headrace.node import Node, NodeSettings
+from headrace.node import Node
+from headrace.node_settings import NodeSettings
 from headrace.protocol.errors import KafkaError
 from headrace.server.addresses import Listener as ListenerAddress
 from headrace.server.cleaner import CleanerProcess

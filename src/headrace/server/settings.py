@@ -34,7 +34,7 @@ from headrace.metadata.config_validation import (
 )
 from headrace.metadata.configs import broker_values
 from headrace.near_names import did_you_mean, nearly
-from headrace.node import NodeSettings
+from headrace.node_settings import NodeSettings
 from headrace.server import java_properties
 from headrace.server.addresses import (
     DEFAULT_CONTROLLER_PORT,

@@ -75,12 +75,12 @@ class MemoryLog:
     def latest_snapshot(self) -> SnapshotId | None:
         return max(self.snapshots, default=None)
 
-    def append(self, batches: bytes, *, wall_ms: int) -> None:
+    def append(self, batches: bytes | bytearray, *, wall_ms: int) -> None:
         at = 0
         for batch in batches_in(memoryview(batches)):
             assert batch.base_offset == self.end_offset, "the log has no holes"
             size = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
-            data = batches[at : at + size]
+            data = bytes(batches[at : at + size])
             stored = StoredBatch(batch.base_offset, batch.last_offset + 1, batch.epoch, data)
             self.batches.append(stored)
             at += size

@@ -16,9 +16,12 @@ from headrace.consensus.formatting import (
 )
 from headrace.consensus.metadata_log import MetadataLog
 from headrace.consensus.metadata_recovery import prepare_log
+from headrace.consensus.quorum.machine import Timeouts
+from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.brokers import Membership
-from headrace.controller.controller import Controller, ControllerSettings
+from headrace.controller.controller import Controller, Opening
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.controller.topics import TopicRules
 from headrace.environment import Now
 from headrace.metadata.image import Endpoint
@@ -105,9 +108,18 @@ class QuorumOfOne:
         self.controller = Controller(
             self.log,
             self.settings,
+            now=self.now,
             new_id=self.new_id,
-            wants_flush=self.wants_flush,
             wake=self.purgatory.wake,
+        )
+        self.log.join(
+            listener=self.controller,
+            peers=None,
+            names=Names(CLUSTER_ID, "CONTROLLER"),
+            timeouts=Timeouts(),
+            chance=lambda below: 0,
+            wants_flush=self.wants_flush,
+            now=lambda: self.now,
         )
         membership = Membership(
             node_id=self.settings.node_id,
@@ -117,7 +129,9 @@ class QuorumOfOne:
             controller_endpoints=(Endpoint("CONTROLLER", "localhost", self.port + 1),),
             log_dirs=(self.directory_id,),
         )
-        self.controller.start(membership, read_bootstrap(self.disk, str(self.folder)), self.now)
+        self.controller.start(
+            Opening(membership, lambda: read_bootstrap(self.disk, str(self.folder)))
+        )
 
     def flush(self) -> None:
         """What the server does with the list, on two threads."""

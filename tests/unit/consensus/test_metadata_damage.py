@@ -15,7 +15,7 @@ import pytest
 from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum_state import read_quorum_state, write_quorum_state
 from headrace.consensus.recovery_point import encode_recovery_point
-from headrace.controller.controller import ControllerSettings
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.server.real_disk import RealDisk
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 from tests.unit.consensus.test_metadata_log import batches, log_file

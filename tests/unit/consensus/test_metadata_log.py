@@ -11,7 +11,7 @@ import pytest
 from headrace.consensus.batches import Batch, batches_in
 from headrace.consensus.metadata_log import UnusableMetadata
 from headrace.consensus.snapshots import SnapshotId
-from headrace.controller.controller import ControllerSettings
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.protocol.messages.leader_change_message import LeaderChangeMessage
 from headrace.protocol.messages.topic_record import TopicRecord

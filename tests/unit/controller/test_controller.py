@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.controller import controller as controller_module
-from headrace.controller.controller import ControllerSettings
+from headrace.controller import snapshot_schedule
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.metadata.image import NO_LEADER, MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.begin_transaction_record import BeginTransactionRecord
@@ -78,12 +78,12 @@ def test_one_flush_serves_many_and_what_comes_meanwhile_asks_again(tmp_path: Pat
 
     wait_for("first")
     wait_for("second")
-    assert quorum.wants_flush == [controller]
+    assert quorum.wants_flush == [quorum.log.host]
     flush = quorum.wants_flush.pop().flush_target()
     wait_for("third")
-    assert quorum.wants_flush == [controller]
+    assert quorum.wants_flush == [quorum.log.host]
     flush.run(quorum.disk)
-    controller.flushed(flush)
+    quorum.log.host.flushed(flush)
     quorum.purgatory.settle()
     assert answers == ["first", "second"]
     quorum.flush()
@@ -225,7 +225,7 @@ def test_snapshots_are_due_by_bytes_or_by_time_and_one_at_a_time(tmp_path: Path)
 def test_the_log_behind_a_snapshot_stays_in_proportion_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_module, "SMALLEST_WORTH_A_SNAPSHOT", 500)
+    monkeypatch.setattr(snapshot_schedule, "SMALLEST_WORTH_A_SNAPSHOT", 500)
     quorum = QuorumOfOne(tmp_path)
     for number in range(100):
         quorum.create(f"topic-{number}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace.controller.handlers as handlers
-from headrace.controller.controller import ControllerSettings
+from headrace.controller.controller_settings import ControllerSettings
 from headrace.controller.handlers import HANDLERS
 from headrace.controller.topics import TopicRules
 from headrace.protocol.errors import ErrorCode

@@ -29,7 +29,7 @@ from headrace.consensus.quorum.vote_rules import grants, is_malformed
 from headrace.consensus.quorum.voter_history import key_of
 from headrace.consensus.voters import VoterEndpoint
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from headrace.consensus.quorum.machine import Quorum
@@ -63,12 +63,9 @@ class Elections:
         quorum = self._quorum
         return Votes(quorum.voters.latest, granted={quorum.me.id} if quorum.is_voter else set())
 
-    def stand_alone(self, now: Now) -> None:
-        """The only voter need not wait: nobody else can lead."""
-        quorum = self._quorum
-        if not isinstance(quorum.role, Unattached):
-            quorum.become_unattached(quorum.epoch + 1, now)
-        self.stand(now)
+    def lead_alone(self, now: Now) -> None:
+        """The only voter asks nobody: it begins its next epoch as the leader, in one write."""
+        self._lead(self._quorum.epoch + 1, {self._quorum.me.id}, now)
 
     def canvass(self, role: Prospective, now: Now, *, is_late: bool) -> None:
         self._ask_for_votes(role.votes, now, pre_vote=True)
@@ -78,9 +75,10 @@ class Elections:
             self._stand_down(role, now)
 
     def campaign(self, role: Candidate, now: Now, *, is_late: bool) -> None:
+        quorum = self._quorum
         self._ask_for_votes(role.votes, now, pre_vote=False)
         if role.votes.won:
-            self._become_leader(role, now)
+            self._lead(quorum.epoch, set(role.votes.granted), now)
         elif is_late:
             self.stand(now)
 
@@ -111,17 +109,23 @@ class Elections:
         candidate = Candidate(self._votes(), quorum.election_deadline(now))
         quorum.become(candidate, Election(quorum.epoch + 1, NOBODY, quorum.me))
 
-    def _become_leader(self, role: Candidate, now: Now) -> None:
+    def _lead(self, epoch: int, granting: set[int], now: Now) -> None:
         quorum = self._quorum
         leader = Leader(
             epoch_start=quorum.log.end_offset,
-            granting=set(role.votes.granted),
+            granting=granting,
             begin_at_ms=now.monotonic_ms,
             quorum_until_ms=now.monotonic_ms + quorum.leadership.quorum_timeout_ms,
         )
-        quorum.become(leader, Election(quorum.epoch, quorum.me.id))
-        quorum.effects.append(Elected(quorum.epoch))
-        quorum.leadership.begin(leader, now)
+        quorum.become(leader, Election(epoch, quorum.me.id))
+        try:
+            quorum.leadership.begin(leader, now)
+        except KafkaError:  # the disk refuses the first record of the epoch
+            if not quorum.other_voters():
+                raise
+            quorum.leadership.give_up(now)
+        else:
+            quorum.effects.append(Elected(quorum.epoch))
 
     def vote_heard(self, voter: int, request: VoteRequest, response: VoteResponse) -> None:
         role = self._quorum.role

@@ -22,7 +22,7 @@ from headrace.consensus.quorum.voter_history import find
 from headrace.consensus.snapshots import SnapshotId
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, MalformedMessage
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 if TYPE_CHECKING:
     from headrace.consensus.quorum.machine import Quorum
@@ -152,13 +152,18 @@ class Fetcher:
         if not batches or batches[0].base_offset != quorum.log.end_offset:
             quorum.damaged_responses += 1  # the same fetch again
             return
-        quorum.log.append(records, wall_ms=now.wall_ms)
+        try:
+            quorum.log.append(records, wall_ms=now.wall_ms)
+        except KafkaError:  # a full disk, which its log has said: the same fetch after a rest
+            quorum.in_flight.rest(quorum.leader_id, now.monotonic_ms)
+            return
         for batch in batches:
             quorum.voters.note(batch)
         quorum.effects.append(Flush())
 
     def _follow_high_watermark(self, high_watermark: int) -> None:
         quorum = self._quorum
+        quorum.leader_high_watermark = max(quorum.leader_high_watermark, high_watermark)
         point = min(high_watermark, quorum.log.end_offset)
         if point > quorum.high_watermark and point != NOBODY:
             quorum.high_watermark = point

@@ -80,11 +80,11 @@ class Leadership:
         batch = control_batch(
             messages, base_offset=quorum.log.end_offset, epoch=quorum.epoch, wall_ms=now.wall_ms
         )
+        self.append(batch, now)  # first: what the disk refuses names no voters
         for written in batches_in(memoryview(batch)):
             quorum.voters.note(written)
-        self.append(batch, now)
 
-    def append(self, batches: bytes, now: Now) -> None:
+    def append(self, batches: bytes | bytearray, now: Now) -> None:
         quorum = self._quorum
         quorum.log.append(batches, wall_ms=now.wall_ms)
         quorum.effects.append(Flush())

@@ -106,6 +106,7 @@ class Quorum:
         self.epoch = 0
         self.role: Role = Unattached(0)
         self.high_watermark = NOBODY
+        self.leader_high_watermark = NOBODY  # as last heard; this log may not reach so far yet
         self.damaged_responses = 0  # that could not be appended; for a metric
         self.effects: list[Effect] = []
         self.in_flight = RequestsInFlight(
@@ -128,9 +129,10 @@ class Quorum:
             self.high_watermark = snapshot.end_offset  # only committed records are in snapshots
         if self.log.flushed_offset < self.log.end_offset:
             self.effects.append(Flush())  # what a crash has left counts only then (rule 2)
-        self.role = self._role_after_restart(election, now)
         if self.is_voter and len(self.voters.latest) == 1:
-            self._elections.stand_alone(now)
+            self._elections.lead_alone(now)
+        else:
+            self.role = self._role_after_restart(election, now)
         self.tick(now)
 
     def _role_after_restart(self, election: Election, now: Now) -> Role:
@@ -182,7 +184,7 @@ class Quorum:
         self.commit(now)
         self.tick(now)
 
-    def append(self, batches: bytes, now: Now) -> None:
+    def append(self, batches: bytes | bytearray, now: Now) -> None:
         """Records of the present epoch, by its leader."""
         assert isinstance(self.role, Leader), "only a leader appends"
         self.leadership.append(batches, now)
@@ -230,6 +232,16 @@ class Quorum:
             case Follower() | Unattached() | Prospective():
                 return self.role.leader_id
         return NOBODY
+
+    @property
+    def leader_endpoints(self) -> tuple[VoterEndpoint, ...]:
+        """Where the leader listens, as far as this node knows."""
+        match self.role:
+            case Leader():
+                return self.endpoints
+            case Follower():
+                return self.role.endpoints
+        return ()
 
     @property
     def is_voter(self) -> bool:
@@ -419,10 +431,7 @@ class Quorum:
         self.effects.append(Reply(token, response))
 
     def answer(self, kind: type[R], error: ErrorCode = ErrorCode.NONE, **more: Any) -> R:
-        endpoints = self.endpoints if isinstance(self.role, Leader) else ()
-        if isinstance(self.role, Follower):
-            endpoints = self.role.endpoints
-        return kind(error, self.epoch, self.leader_id, endpoints, **more)
+        return kind(error, self.epoch, self.leader_id, self.leader_endpoints, **more)
 
     def fenced(self, kind: type[R]) -> R:
         return self.answer(kind, ErrorCode.FENCED_LEADER_EPOCH)

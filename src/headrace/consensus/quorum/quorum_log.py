@@ -20,7 +20,7 @@ class QuorumLog(Matching, Protocol):
         """Everything before it is on the disk, in the form that the log has now."""
         ...
 
-    def append(self, batches: bytes, *, wall_ms: int) -> None:
+    def append(self, batches: bytes | bytearray, *, wall_ms: int) -> None:
         """Whole batches that carry their offsets and epochs and begin at the end."""
         ...
 

@@ -162,7 +162,7 @@ Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned
 
 # From which role to which, within an epoch or by a new one; the test walks all of it.
 NEXT_ROLES: dict[type[Role], set[type[Role]]] = {
-    Unattached: {Unattached, Prospective, Follower},
+    Unattached: {Unattached, Prospective, Follower, Leader},  # Leader: the only voter, at a start
     Prospective: {Unattached, Candidate, Follower},
     Candidate: {Unattached, Prospective, Leader, Follower},
     Leader: {Unattached, Resigned, Follower},

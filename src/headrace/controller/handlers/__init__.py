@@ -4,6 +4,7 @@ Forgetting a line fails a test that compares this list with the files beside it.
 """
 
 from headrace.controller.handlers import (
+    add_raft_voter,
     allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
@@ -11,6 +12,7 @@ from headrace.controller.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     assign_replicas_to_dirs,
+    begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     controller_registration,
@@ -21,10 +23,15 @@ from headrace.controller.handlers import (
     delete_topics,
     describe_quorum,
     elect_leaders,
+    end_quorum_epoch,
+    fetch_snapshot,
     incremental_alter_configs,
     list_partition_reassignments,
+    remove_raft_voter,
     unregister_broker,
     update_features,
+    update_raft_voter,
+    vote,
 )
 
 HANDLERS = (
@@ -49,4 +56,11 @@ HANDLERS = (
     assign_replicas_to_dirs.API,
     unregister_broker.API,
     controller_registration.API,
+    vote.API,
+    begin_quorum_epoch.API,
+    end_quorum_epoch.API,
+    fetch_snapshot.API,
+    add_raft_voter.API,
+    remove_raft_voter.API,
+    update_raft_voter.API,
 )

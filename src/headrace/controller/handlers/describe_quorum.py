@@ -1,13 +1,14 @@
 """DescribeQuorum, v0-2: who votes on the metadata, who leads, and how far everybody is.
 
 Only partition 0 of `__cluster_metadata` can be asked for. v1 adds times of the last fetch, v2 the
-directories of the voters and where they listen (KIP-853). A quorum of one has no observers, and an
-address in its records, which Apache Kafka needs; it is told only if somebody listens there. Needs
-DESCRIBE on the cluster.
+directories of the voters and where they listen (KIP-853). Only the leader knows it; others answer
+NOT_LEADER_OR_FOLLOWER. A cluster of one has an address in its records, which Apache Kafka needs; it
+is told only if somebody listens there. Needs DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
 
+from headrace.consensus.quorum.quorum_status import ReplicaStatus, status_of
 from headrace.controller.controller import Controller
 from headrace.metadata.topic_names import METADATA_TOPIC
 from headrace.protocol.acls import Operation
@@ -34,37 +35,49 @@ def handle(
         (topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions
     ]
     if asked != [(METADATA_TOPIC, 0)]:
-        return _unknown(request)
-    quorum = controller.log
-    replica = ReplicaState(
-        replica_id=quorum.voter.id,
-        replica_directory_id=quorum.voter.directory_id,
-        log_end_offset=quorum.log.end_offset,
-        last_fetch_timestamp=call.now.wall_ms,
-        last_caught_up_timestamp=call.now.wall_ms,
-    )
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    found = status_of(controller.log.host.quorum, call.now)
+    if found is None:
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     partition = ResponsePartitionData(
         partition_index=0,
         error_message="",
-        leader_id=quorum.voter.id,
-        leader_epoch=quorum.epoch,
-        high_watermark=controller.committed_image.offset + 1,
-        current_voters=[replica],
-        observers=[],
+        leader_id=found.leader_id,
+        leader_epoch=found.epoch,
+        high_watermark=found.high_watermark,
+        current_voters=[_replica(voter) for voter in found.voters],
+        observers=[_replica(observer) for observer in found.observers],
     )
-    listeners = [
-        Listener(name=point.listener, host=point.host, port=point.port)
-        for point in quorum.voter.endpoints
-        if point.listener in controller.settings.open_listeners
-    ]
     return DescribeQuorumResponse(
         error_message="",
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=[Node(node_id=quorum.voter.id, listeners=listeners)],
+        nodes=[_node(controller, voter) for voter in found.voters],
     )
 
 
-def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def _replica(status: ReplicaStatus) -> ReplicaState:
+    return ReplicaState(
+        replica_id=status.key.id,
+        replica_directory_id=status.key.directory_id,
+        log_end_offset=status.end_offset,
+        last_fetch_timestamp=status.last_fetch_wall_ms,
+        last_caught_up_timestamp=status.last_caught_up_wall_ms,
+    )
+
+
+def _node(controller: Controller, voter: ReplicaStatus) -> Node:
+    own, opened = controller.log.voter.id, controller.settings.open_listeners
+    return Node(
+        node_id=voter.key.id,
+        listeners=[
+            Listener(name=point.listener, host=point.host, port=point.port)
+            for point in voter.endpoints
+            if voter.key.id != own or point.listener in opened
+        ],
+    )
+
+
+def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
         error_message="",
         topics=[
@@ -73,8 +86,8 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
                 partitions=[
                     ResponsePartitionData(
                         partition_index=partition.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.description,
+                        error_code=code,
+                        error_message=code.description,
                     )
                     for partition in topic.partitions
                 ],

@@ -1,0 +1,208 @@
+"""What ties a node to the others of its cluster: its membership, and its ways to the controller.
+
+The controller may be here or elsewhere at any moment: `port` is how this broker asks it, `routing`
+how its clients' requests reach it. `look` is called when something may have happened: by a timer,
+and when metadata was committed. A controller that does not lead registers with the one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.active_controller import ActiveController
+from headrace.broker.broker import Broker
+from headrace.broker.cluster_membership import ClusterMembership
+from headrace.broker.controller_channel import ControllerChannel
+from headrace.broker.forwarding import Forwarding
+from headrace.broker.lifecycle import Lifecycle, LifecycleSettings
+from headrace.controller.brokers import Membership
+from headrace.controller_at_hand import ControllerAtHand
+from headrace.controller_elsewhere import ControllerElsewhere
+from headrace.controller_routing import ControllerRouting
+from headrace.environment import Address, Now, Peers
+from headrace.metadata.features import SUPPORTED_FEATURES
+from headrace.node_settings import NodeSettings
+from headrace.protocol.messages import broker_registration, controller_registration
+from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest
+from headrace.protocol.messages.controller_registration import ControllerRegistrationRequest
+from headrace.quorum_member import QuorumMember
+from headrace.serving.purgatory import Purgatory
+
+REGISTRATION_TIMEOUT_MS = 5_000
+
+
+class ClusterLinks:
+    def __init__(
+        self,
+        peers: Peers,
+        settings: NodeSettings,
+        now: Now,
+        purgatory: Purgatory,
+        member: QuorumMember,
+        *,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._now = now
+        self._member = member
+        self._jitter = jitter
+        self._place: Address | None = None  # of the active controller, when it was last looked for
+        self._registers_controller = False
+        self.membership: ClusterMembership | None = None  # None: not yet, or this is no broker
+
+        def channel(lane: str) -> ControllerChannel:
+            return ControllerChannel(peers, member.active_controller, purgatory, now, lane)
+
+        self._forwarded, self._registrations = channel("forwarding"), channel("registration")
+        self.routing = ControllerRouting(
+            frozenset(settings.controllers),
+            self._is_active,
+            Forwarding(self._forwarded, purgatory, now),
+            purgatory,
+        )
+        self._elsewhere = ControllerElsewhere(
+            peers,
+            member.active_controller,
+            purgatory,
+            now,
+            session_timeout_ms=settings.values["broker.session.timeout.ms"],
+        )
+        self.port = ActiveController(
+            ControllerAtHand(member.controller, settings.node_id, purgatory),
+            self._elsewhere,
+            self._is_active,
+        )
+
+    def _is_active(self) -> bool:
+        return self._member.controller.is_active
+
+    # Life
+
+    def attach(self, broker: Broker) -> None:
+        """Before anything is asked."""
+        self._elsewhere.broker = broker
+
+    def enter(self, broker: Broker, previous_broker_epoch: int) -> None:
+        """The logs are open: the broker may register. `previous_broker_epoch`: of a clean stop."""
+        if not self._settings.is_broker:
+            return
+        values = self._settings.values
+        lifecycle = Lifecycle(
+            self._registration(previous_broker_epoch),
+            LifecycleSettings(
+                heartbeat_interval_ms=values["broker.heartbeat.interval.ms"],
+                session_timeout_ms=values["broker.session.timeout.ms"],
+                initial_registration_timeout_ms=values["initial.broker.registration.timeout.ms"],
+                controlled_shutdown=values["controlled.shutdown.enable"],
+            ),
+            self._jitter,
+        )
+        self.membership = ClusterMembership(
+            lifecycle,
+            self.port,
+            self._now,
+            applied_offset=lambda: broker.applied_offset,
+            controller=self._member.active_controller,
+        )
+        self.membership.start()
+
+    def leave(self, on_left: Callable[[], None]) -> None:
+        """Hand over what this broker leads; `on_left` is called when the node may stop."""
+        if self.membership is None:
+            on_left()
+        else:
+            self.membership.leave(on_left)
+
+    @property
+    def is_unfenced(self) -> bool:
+        """Or there is no broker here that could be."""
+        if not self._settings.is_broker:
+            return True
+        return self.membership is not None and self.membership.is_unfenced
+
+    @property
+    def failure(self) -> str | None:
+        """The sentence with which this node has to end."""
+        return None if self.membership is None else self.membership.failure
+
+    def look(self) -> None:
+        """Do what is due."""
+        place = self._member.active_controller()
+        if place is not None and place != self._place:
+            self._place = place
+            self._elsewhere.controller_moved()
+            self._forwarded.moved()
+            self._registrations.moved()
+        self._elsewhere.metadata_applied()
+        if self.membership is not None:
+            self.membership.look()
+        self._register_controller()
+
+    # Registrations
+
+    def _registration(self, previous_broker_epoch: int) -> BrokerRegistrationRequest:
+        presented = self._member.presented
+        return BrokerRegistrationRequest(
+            broker_id=presented.node_id,
+            cluster_id=self._member.identity.cluster_id,
+            incarnation_id=presented.incarnation_id,
+            listeners=_listeners(broker_registration.Listener, presented.endpoints),
+            features=_features(broker_registration.Feature),
+            rack=presented.rack,
+            log_dirs=list(presented.log_dirs),
+            previous_broker_epoch=previous_broker_epoch,
+        )
+
+    def _register_controller(self) -> None:
+        """A voter that does not lead; the one that does has written its own registration."""
+        member, controller = self._member, self._member.controller
+        if self._registers_controller or controller.is_active or self._place is None:
+            return
+        presented = member.presented
+        known = controller.committed_image.controllers.get(presented.node_id)
+        is_known = known is not None and known.incarnation_id == presented.controller_incarnation_id
+        if is_known or not self._settings.is_controller or not controller.has_caught_up:
+            return
+        self._registers_controller = True
+        self._registrations.ask_once(
+            controller_registration,
+            _controller_registration(presented),
+            self._controller_registered,
+            timeout_ms=REGISTRATION_TIMEOUT_MS,
+        )
+
+    def _controller_registered(self, response: Any) -> None:
+        self._registers_controller = False  # whatever it says: the metadata will tell
+
+
+def _controller_registration(presented: Membership) -> ControllerRegistrationRequest:
+    return ControllerRegistrationRequest(
+        controller_id=presented.node_id,
+        incarnation_id=presented.controller_incarnation_id,
+        listeners=_listeners(controller_registration.Listener, presented.controller_endpoints),
+        features=_features(controller_registration.Feature),
+    )
+
+
+def _listeners(kind: Any, endpoints: Any) -> list[Any]:
+    return [
+        kind(
+            name=point.name,
+            host=point.host,
+            port=point.port,
+            security_protocol=point.security_protocol,
+        )
+        for point in endpoints
+    ]
+
+
+def _features(kind: Any) -> list[Any]:
+    return [
+        kind(
+            name=name,
+            min_supported_version=levels.lowest,
+            max_supported_version=levels.highest,
+        )
+        for name, levels in SUPPORTED_FEATURES.items()
+    ]

@@ -1,0 +1,27 @@
+"""BeginQuorumEpoch, v0-1: the leader of a new epoch of the quorum presents itself.
+
+v1 names the voter that is meant, with its directory, and the leader's endpoints (KIP-853). Between
+nodes only: needs CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.controller.controller import Controller
+from headrace.controller.quorum_requests import ask_quorum
+from headrace.protocol.acls import Operation
+from headrace.protocol.messages import begin_quorum_epoch as messages
+from headrace.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+)
+from headrace.serving.api import Api, Call
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(controller: Controller, request: BeginQuorumEpochRequest, call: Call) -> Any:
+    require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
+    return ask_quorum(controller, messages, request, call)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2), owner="controller")

@@ -1,0 +1,26 @@
+"""RemoveRaftVoter, v0: a voter of the quorum becomes an observer, or goes (KIP-853).
+
+A leader may remove itself; the last voter stays. Needs ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.controller.controller import Controller
+from headrace.controller.quorum_requests import ask_quorum
+from headrace.protocol.acls import Operation
+from headrace.protocol.messages import remove_raft_voter as messages
+from headrace.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+)
+from headrace.serving.api import Api, Call
+from headrace.serving.rights import require_on_cluster
+
+
+def handle(controller: Controller, request: RemoveRaftVoterRequest, call: Call) -> Any:
+    require_on_cluster(controller, call, Operation.ALTER)
+    return ask_quorum(controller, messages, request, call)
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1), owner="controller")

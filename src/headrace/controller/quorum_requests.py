@@ -1,0 +1,43 @@
+"""Requests about the quorum itself, which the quorum answers, now or later."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from headrace.controller.controller import Controller
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call, Parked
+
+# The quorum answers each request in its time, at most a few seconds; this is for a bug.
+LONGEST_WAIT_MS = 60_000
+
+
+class Asked:
+    """One request that the quorum has taken; its connection's place in line hangs on it."""
+
+    __slots__ = ("waiting", "answer")
+
+    def __init__(self) -> None:
+        self.waiting: dict[Parked, None] = {}
+        self.answer: Any = None
+
+
+def ask_quorum(controller: Controller, api: ModuleType, request: Any, call: Call) -> Any:
+    """The response, or Parked; KafkaError: the request is not for this quorum."""
+    asked = Asked()
+
+    def answered(response: Any) -> None:
+        asked.answer = response
+        controller.wake(asked)
+
+    def attempt(expired: bool) -> Any | None:
+        if asked.answer is None and expired:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return asked.answer
+
+    controller.log.host.receive(api, request, answered)
+    if asked.answer is not None:
+        return asked.answer
+    wait_ms = LONGEST_WAIT_MS + max(getattr(request, "max_wait_ms", 0), 0)
+    return Parked(attempt, deadline_ms=call.now.monotonic_ms + wait_ms, hangs_on=[asked])

@@ -1,0 +1,286 @@
+"""A cluster of whole nodes in one process: virtual time, a virtual network, disks in memory.
+
+Nodes speak to each other in Kafka's bytes through their own `dispatch`, so what travels is what
+travels between processes. A kill is a power cut without warning; nothing here sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.broker.broker import Endpoint
+from headrace.broker.identity import Identity, write_identity
+from headrace.consensus.formatting import new_cluster_records, write_first_files
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.environment import Address, Now
+from headrace.node import Node
+from headrace.node_settings import NodeSettings
+from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.messages import create_topics
+from headrace.server.settings import load_settings
+from headrace.serving.api import Refused
+from headrace.serving.session import Session
+from headrace.simulator.counters import Counters
+from headrace.simulator.disk import VirtualDisk
+from headrace.simulator.network import Network
+from headrace.simulator.peers import VirtualPeers
+from headrace.simulator.world import WALL_START_MS, World
+from tests.unit.broker.bench import read_piece
+
+FOLDER = "/data"
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+CLIENTS, CONTROLLERS = "PLAINTEXT", "CONTROLLER"
+CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+FLUSH_MS = 1
+MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
+
+
+class Clock(Now):
+    """The world's, whenever somebody looks."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def monotonic_ms(self) -> int:  # type: ignore[override]
+        return self._world.now_ms
+
+    @property
+    def wall_ms(self) -> int:  # type: ignore[override]
+        return WALL_START_MS + self._world.now_ms
+
+
+def voter(node_id: int) -> Voter:
+    point = VoterEndpoint(CONTROLLERS, f"node{node_id}", CONTROLLER_PORT)
+    return Voter(node_id, bytes([node_id]) * 16, (point,))
+
+
+class Member:
+    """One node's machine: it can be killed and started again on what its disk has kept."""
+
+    def __init__(self, cluster: Cluster, node_id: int, settings: NodeSettings) -> None:
+        self.id = node_id
+        self.cluster = cluster
+        self.settings = settings
+        self.node: Node
+        self.is_up = False
+        self._life = 0
+        self._clock = Clock(cluster.world)
+        self._asked: list[tuple[Session, Any, int, Callable[[Any], None]]] = []
+        self._purgatory_wakes_ms: int | None = None
+        self.disk = VirtualDisk(self._clock)
+        self.disk.make_folder(FOLDER)
+        self.disk.flush_folder("/")
+
+    def format(self, voters: tuple[Voter, ...]) -> None:
+        wall_ms = self._clock.wall_ms
+        records = new_cluster_records()
+        write_first_files(self.disk, FOLDER, voters=voters, records=records, wall_ms=wall_ms)
+        write_identity(
+            self.disk, FOLDER, Identity(CLUSTER_ID, self.id, voter(self.id).directory_id)
+        )
+
+    def start(self) -> None:
+        self._life += 1
+        self.is_up = True
+        self._purgatory_wakes_ms = None
+        life, world = self._life, self.cluster.world
+        self.node = Node(
+            self.disk,
+            self.settings,
+            self._clock,
+            randomness=world.chance.randbytes,
+            submit=self._submit,
+            space=lambda: (1_000_000, 500_000),
+            open_files=1_000,
+            peers=VirtualPeers(
+                world,
+                self.cluster.network,
+                self.id,
+                find=self.cluster.find,
+                is_alive=lambda: self.is_up and self._life == life,
+                end_turn=self.turn,
+            ),
+        )
+        self.node.join(lambda at_ms, do: self.later(at_ms - world.now_ms, do))
+        for period_ms, do in self.node.timers():
+            self._every(period_ms, do)
+        self.turn()
+
+    def kill(self) -> None:
+        self.is_up = False
+        self._asked.clear()
+        self.disk = self.disk.power_cut(self.cluster.world.chance, self._clock)
+
+    def stop(self) -> None:
+        self.node.stop()
+        self.turn()
+
+    # The loop
+
+    def later(self, delay_ms: int, do: Callable[[], None]) -> None:
+        life = self._life
+
+        def run() -> None:
+            if self.is_up and self._life == life:
+                do()
+                self.turn()
+
+        self.cluster.world.at(max(delay_ms, 0), run)
+
+    def _every(self, period_ms: int, do: Callable[[], None]) -> None:
+        def again() -> None:
+            do()
+            self.later(period_ms, again)
+
+        self.later(period_ms, again)
+
+    def _submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        def run() -> None:
+            work()
+            done(None)
+
+        self.later(FLUSH_MS, run)
+
+    def turn(self) -> None:
+        """Until nothing moves any more, as a node's loop has it."""
+        node = self.node
+        for _ in range(MOST_TURNS):
+            more = node.work(lambda: False)
+            node.purgatory.expire(self._clock.monotonic_ms)
+            node.purgatory.settle()
+            assert node.end_turn(), "the disk in memory refuses nothing"
+            if not self._answer() and not more and not node.purgatory.woken:
+                break
+        else:
+            raise AssertionError("a turn that does not end")
+        assert node.failure is None, node.failure
+        self._wake_for_purgatory()
+
+    def _wake_for_purgatory(self) -> None:
+        wake_ms = self.node.purgatory.next_deadline_ms()
+        if wake_ms is None or wake_ms == self._purgatory_wakes_ms:
+            return
+        self._purgatory_wakes_ms = wake_ms
+
+        def wake() -> None:
+            if self._purgatory_wakes_ms == wake_ms:
+                self._purgatory_wakes_ms = None
+
+        self.later(wake_ms - self._clock.monotonic_ms, wake)
+
+    # Requests
+
+    def ask(
+        self,
+        listener: str,
+        messages: Any,
+        request: Any,
+        answered: Callable[[Any], None],
+        version: int | None = None,
+    ) -> None:
+        """As bytes on a connection of its own; a connection that is ended gives no answer."""
+        version = messages.VERSIONS[-1] if version is None else version
+        session = Session("127.0.0.1", listener)
+        pieces = encode_request(messages, version, 7, "test", request)
+        data = bytearray(b"".join(bytes(piece) for piece in pieces))
+        try:
+            self.node.dispatch.feed(session, memoryview(data), len(data))
+        except Refused:
+            return
+        self._asked.append((session, messages, version, answered))
+        self.turn()
+
+    def _answer(self) -> bool:
+        """Whether somebody was answered."""
+        ready = [each for each in self._asked if each[0].outbox]
+        for each in ready:
+            self._asked.remove(each)
+            session, messages, version, answered = each
+            frame = b"".join(read_piece(piece) for piece in session.outbox)
+            answered(decode_response(messages, version, memoryview(frame)[4:])[1])
+        return bool(ready)
+
+
+class Door:
+    """A listener of a member, as its peers find it."""
+
+    def __init__(self, member: Member, listener: str) -> None:
+        self.id = member.id
+        self._member = member
+        self._listener = listener
+
+    @property
+    def is_up(self) -> bool:
+        return self._member.is_up
+
+    def serve(self, messages: Any, request: Any, answered: Callable[[Any], None]) -> None:
+        self._member.ask(self._listener, messages, request, answered)
+
+
+class Cluster:
+    def __init__(self, nodes: int = 3, seed: int = 1, **settings: Any) -> None:
+        self.world = World(seed)
+        self.counters = Counters()
+        self.network = Network(self.world, self.counters)
+        self.given = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.members = {
+            node_id: Member(self, node_id, self.settings_of(node_id))
+            for node_id in range(1, nodes + 1)
+        }
+
+    def start(self) -> None:
+        voters = tuple(map(voter, self.members))
+        for member in self.members.values():
+            member.format(voters)
+            member.start()
+
+    def settings_of(self, node_id: int) -> NodeSettings:
+        overrides = self.given | {"node.id": str(node_id)}
+        loaded = load_settings(data=FOLDER, listen="127.0.0.1:0", overrides=overrides)
+        settings = loaded.for_node({CLIENTS: CLIENT_PORT})
+        host = f"node{node_id}"
+        settings.endpoints = {CLIENTS: Endpoint(host, CLIENT_PORT)}
+        settings.controllers = {CONTROLLERS: Endpoint(host, CONTROLLER_PORT)}
+        settings.controller_endpoint = voter(node_id).endpoints[0]
+        return settings
+
+    def find(self, address: Address) -> Door | None:
+        member = self.members.get(int(address.host.removeprefix("node")))
+        listener = CONTROLLERS if address.port == CONTROLLER_PORT else CLIENTS
+        return None if member is None else Door(member, listener)
+
+    # What stories ask and do
+
+    def active(self) -> list[Member]:
+        """Those that believe to be the active controller."""
+        return [m for m in self.members.values() if m.is_up and m.node.controller.is_active]
+
+    def wait(self, until: Callable[[], Any], for_ms: int = 60_000) -> Any:
+        """Let time pass until it is so; fails if it takes longer."""
+        end_ms = self.world.now_ms + for_ms
+        while not (found := until()):
+            assert self.world.now_ms < end_ms, f"not within {for_ms} ms"
+            self.world.run(10)
+        return found
+
+    def wait_for_controller(self) -> Member:
+        def found() -> Member | None:
+            active = self.active()
+            if len(active) != 1 or active[0].node.controller.committed_image.offset < 0:
+                return None
+            return active[0]
+
+        member: Member = self.wait(found)
+        return member
+
+    def create(self, at: Member, name: str, replicas: int = -1) -> list[Any]:
+        """As a client of `at`; the list gets the answer."""
+        topic = create_topics.CreatableTopic(name, 1, replicas)
+        answers: list[Any] = []
+        request = create_topics.CreateTopicsRequest([topic], 5_000)
+        at.ask(CLIENTS, create_topics, request, answers.append)
+        return answers
