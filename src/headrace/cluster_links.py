@@ -16,20 +16,17 @@ from headrace.broker.cluster_membership import ClusterMembership
 from headrace.broker.controller_channel import ControllerChannel
 from headrace.broker.forwarding import Forwarding
 from headrace.broker.lifecycle import Lifecycle, LifecycleSettings
-from headrace.controller.brokers import Membership
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere
 from headrace.controller_routing import ControllerRouting
 from headrace.environment import Address, Now, Peers
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.node_settings import NodeSettings
-from headrace.protocol.messages import broker_registration, controller_registration
+from headrace.protocol.messages import broker_registration
 from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest
-from headrace.protocol.messages.controller_registration import ControllerRegistrationRequest
 from headrace.quorum_member import QuorumMember
 from headrace.serving.purgatory import Purgatory
-
-REGISTRATION_TIMEOUT_MS = 5_000
+from headrace.standby_registration import StandbyRegistration
 
 
 class ClusterLinks:
@@ -48,13 +45,20 @@ class ClusterLinks:
         self._member = member
         self._jitter = jitter
         self._place: Address | None = None  # of the active controller, when it was last looked for
-        self._registers_controller = False
+        self._broker: Broker
+        self._applied_offset = -1  # of the broker, when it was last looked at
         self.membership: ClusterMembership | None = None  # None: not yet, or this is no broker
 
         def channel(lane: str) -> ControllerChannel:
             return ControllerChannel(peers, member.active_controller, purgatory, now, lane)
 
-        self._forwarded, self._registrations = channel("forwarding"), channel("registration")
+        self._forwarded = channel("forwarding")
+        self._standby = StandbyRegistration(
+            channel("registration"),
+            member.presented,
+            now,
+            lambda: member.controller.committed_image,
+        )
         self.routing = ControllerRouting(
             frozenset(settings.controllers),
             self._is_active,
@@ -77,11 +81,15 @@ class ClusterLinks:
     def _is_active(self) -> bool:
         return self._member.controller.is_active
 
+    def _active_controller_id(self) -> int:
+        return self._member.log.host.quorum.leader_id
+
     # Life
 
     def attach(self, broker: Broker) -> None:
         """Before anything is asked."""
-        self._elsewhere.broker = broker
+        self._broker = self._elsewhere.broker = broker
+        broker.active_controller_id = self._active_controller_id
 
     def enter(self, broker: Broker, previous_broker_epoch: int) -> None:
         """The logs are open: the broker may register. `previous_broker_epoch`: of a clean stop."""
@@ -133,11 +141,20 @@ class ClusterLinks:
             self._place = place
             self._elsewhere.controller_moved()
             self._forwarded.moved()
-            self._registrations.moved()
-        self._elsewhere.metadata_applied()
+        self.see_what_is_applied()
         if self.membership is not None:
             self.membership.look()
-        self._register_controller()
+        controller = self._member.controller
+        if self._settings.is_controller and controller.has_caught_up and not controller.is_active:
+            self._standby.look()
+
+    def see_what_is_applied(self) -> None:
+        """What has waited for the broker's metadata goes on in the same turn."""
+        if self._broker.applied_offset != self._applied_offset:
+            self._applied_offset = self._broker.applied_offset
+            self._elsewhere.metadata_applied()
+            if self.membership is not None:
+                self.membership.look()
 
     # Registrations
 
@@ -153,36 +170,6 @@ class ClusterLinks:
             log_dirs=list(presented.log_dirs),
             previous_broker_epoch=previous_broker_epoch,
         )
-
-    def _register_controller(self) -> None:
-        """A voter that does not lead; the one that does has written its own registration."""
-        member, controller = self._member, self._member.controller
-        if self._registers_controller or controller.is_active or self._place is None:
-            return
-        presented = member.presented
-        known = controller.committed_image.controllers.get(presented.node_id)
-        is_known = known is not None and known.incarnation_id == presented.controller_incarnation_id
-        if is_known or not self._settings.is_controller or not controller.has_caught_up:
-            return
-        self._registers_controller = True
-        self._registrations.ask_once(
-            controller_registration,
-            _controller_registration(presented),
-            self._controller_registered,
-            timeout_ms=REGISTRATION_TIMEOUT_MS,
-        )
-
-    def _controller_registered(self, response: Any) -> None:
-        self._registers_controller = False  # whatever it says: the metadata will tell
-
-
-def _controller_registration(presented: Membership) -> ControllerRegistrationRequest:
-    return ControllerRegistrationRequest(
-        controller_id=presented.node_id,
-        incarnation_id=presented.controller_incarnation_id,
-        listeners=_listeners(controller_registration.Listener, presented.controller_endpoints),
-        features=_features(controller_registration.Feature),
-    )
 
 
 def _listeners(kind: Any, endpoints: Any) -> list[Any]:

@@ -228,6 +228,8 @@ class Node:
         replicated = self.broker.replica_fetching.answers
         if replicated:
             replicated.run(is_over)
+        if self.links is not None:
+            self.links.see_what_is_applied()
         is_busy = bool(changes) or bool(loads) or bool(replicated)
         return is_busy or (may_answer and bool(answers))
 
@@ -274,9 +276,9 @@ class Node:
         key = api.messages.API_KEY
         owner: Any = self.controller if api.owner == "controller" else self.broker
         if key == envelopes.API.messages.API_KEY:
-            inside = map(self._audited, forwardable_apis())
-            enclosed = [route for each in inside for route in self._routes(each)]
-            owner = Envelopes(enclosed, self.authorizer)
+            # The broker that the client has asked writes the audit line.
+            enclosed = [route for each in forwardable_apis() for route in self._routes(each)]
+            owner = Envelopes(enclosed, self.authorizer, lambda: self.controller.is_active)
         for version in api.versions:
             yield Route(api, version, owner, recognition_of(key, version))
 

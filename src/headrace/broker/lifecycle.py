@@ -197,6 +197,7 @@ class Lifecycle:
         "_offline",
         "_number",
         "_in_flight",
+        "_is_overtaken",
         "_failures",
         "_looks_while_leaving",
         "_started_ms",
@@ -224,6 +225,7 @@ class Lifecycle:
         self._offline: list[bytes] = []  # data folders that have failed
         self._number = 0  # of the last request
         self._in_flight = False
+        self._is_overtaken = False  # what is in flight says less than what is to be said now
         self._failures = 0  # in a row
         self._looks_while_leaving = 0
         self._started_ms = 0
@@ -253,7 +255,7 @@ class Lifecycle:
                 return self._send(now_ms) if is_waiting else []
             case DirectoryFailed():
                 self._offline.append(event.directory_id)
-                return [] if self.state is State.REGISTERING else self._send(now_ms)
+                return [] if self.state is State.REGISTERING else self._send_next(now_ms)
             case Left():
                 return self._leave(now_ms)
             case Tick():
@@ -270,6 +272,7 @@ class Lifecycle:
         """The request that the state asks for; an answer to the one before does not count."""
         self._number += 1
         self._in_flight = True
+        self._is_overtaken = False
         # The host answers every request; this is for a host that forgets one.
         self.next_ms = now_ms + self.settings.session_timeout_ms
         if self.state is State.REGISTERING:
@@ -283,6 +286,14 @@ class Lifecycle:
             offline_log_dirs=list(self._offline),
         )
         return [Send(self._number, heartbeat)]
+
+    def _send_next(self, now_ms: int) -> list[Effect]:
+        """At once, but behind what is in flight: one that asks to stay fenced must not arrive after
+        one that asks to be unfenced."""
+        if not self._in_flight:
+            return self._send(now_ms)
+        self._is_overtaken = True
+        return []
 
     def _tick(self, now_ms: int) -> list[Effect]:
         given_up = self._give_up(now_ms)
@@ -316,7 +327,20 @@ class Lifecycle:
         if event.number != self._number or not self._in_flight:
             return []
         self._in_flight = False
-        response = event.response
+        is_overtaken, self._is_overtaken = self._is_overtaken, False
+        effects = self._outcome(event.response, now_ms, is_overtaken=is_overtaken)
+        if is_overtaken and not self._in_flight and self.state is not State.GONE:
+            effects += self._send(now_ms)
+        return effects
+
+    def _outcome(
+        self,
+        response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None,
+        now_ms: int,
+        *,
+        is_overtaken: bool,
+    ) -> list[Effect]:
+        """`is_overtaken`: it answers a request that was made in an earlier state."""
         if response is None:
             return self._retry(now_ms, "")
         self._heard_ms = now_ms
@@ -327,7 +351,7 @@ class Lifecycle:
         self._reason = ""
         if isinstance(response, BrokerRegistrationResponse):
             return self._registration_answered(response, now_ms)
-        return self._heartbeat_answered(response, now_ms)
+        return [] if is_overtaken else self._heartbeat_answered(response, now_ms)
 
     def _registration_answered(
         self, response: BrokerRegistrationResponse, now_ms: int
@@ -388,7 +412,7 @@ class Lifecycle:
         if self.state is not State.CATCHING_UP or self._applied_offset < self.epoch:
             return []
         self._enter(State.FENCED)
-        return self._send(now_ms)
+        return self._send_next(now_ms)
 
     def _leave(self, now_ms: int) -> list[Effect]:
         if self.state is State.LEAVING:
@@ -397,7 +421,7 @@ class Lifecycle:
             return self._end()
         self._enter(State.LEAVING)
         self._leaving_ms = self._heard_ms = now_ms
-        return self._send(now_ms)
+        return self._send_next(now_ms)
 
     def _end(self) -> list[Effect]:
         self._enter(State.GONE)

@@ -87,6 +87,7 @@ class Story:
     def runs(self) -> Story:
         self.does(Started())
         self.registered()
+        self.beaten()
         self.does(Applied(EPOCH))
         self.beaten(is_fenced=False)
         assert self.broker.state is State.RUNNING
@@ -192,6 +193,7 @@ def test_a_broker_that_was_forgotten_registers_again(code: ErrorCode) -> None:
     assert story.request.previous_broker_epoch == -1, "this is not the restart of a clean stop"
     story.registered(90)
     assert story.request.want_fence, "the new epoch is not applied yet"
+    story.beaten()
     story.does(Applied(90))
     assert story.beaten(is_fenced=False) == [Unfenced()]
 
@@ -256,10 +258,23 @@ def test_a_controlled_shutdown_asks_until_it_may_stop() -> None:
 def test_an_answer_from_before_the_shutdown_does_not_end_it() -> None:
     story = Story().runs()
     story.passes(2_000)
-    before = story.sent[-1].number
+    sent = len(story.sent)
     story.does(Left())
-    assert story.does(Answered(before, BrokerHeartbeatResponse(should_shut_down=True))) == []
-    assert story.broker.state is State.LEAVING
+    assert len(story.sent) == sent, "it would overtake the heartbeat that is on its way"
+    assert story.beaten(should_shut_down=True) == []
+    assert story.broker.state is State.LEAVING and story.request.want_shut_down
+
+
+def test_a_heartbeat_never_overtakes_the_one_before() -> None:
+    """Else one that wants to stay fenced could arrive last, and would fence again."""
+    story = Story()
+    story.does(Started())
+    story.registered()
+    story.does(Applied(EPOCH))
+    assert story.request.want_fence and len(story.sent) == 2
+    assert story.beaten(is_fenced=False) == [], "it is told of the time before"
+    assert not story.request.want_fence and len(story.sent) == 3
+    assert story.beaten(is_fenced=False) == [Unfenced()]
 
 
 def test_a_broker_that_no_controller_answers_stops_all_the_same() -> None:
