@@ -128,7 +128,8 @@ class MetadataLog:
     ) -> None:
         """Make this node a member of the quorum; `host.start()` begins."""
         self._name_the_topic()
-        state_file = QuorumStateFile(self.disk, self.folder)
+        static = () if self.voters.kraft_version else tuple(v.id for v in self.voters.latest)
+        state_file = QuorumStateFile(self.disk, self.folder, static)
         if not self.voters.latest and self._alone:
             # Formatted without naming voters, by an older version: this node is the only one.
             self.voters = VoterHistory((self.voter,), self.voters.kraft_version)

@@ -233,10 +233,13 @@ class QuorumFiles:
 class QuorumStateFile:
     """`quorum-state` as the machine asks for it; its version and static voters stay as they are."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, static_voters: tuple[int, ...] = ()) -> None:
+        """`static_voters` are those of a quorum of kraft.version 0, whose file has version 0."""
         self._disk = disk
         self._folder = folder
-        self._state = read_quorum_state(disk, folder) or QuorumState()
+        version = 0 if static_voters else 1
+        new = QuorumState(data_version=version, static_voters=static_voters)
+        self._state = read_quorum_state(disk, folder) or new
 
     def read(self) -> Election:
         state = self._state

@@ -7,6 +7,7 @@ travels between processes. A kill is a power cut without warning; nothing here s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headrace.broker.broker import Endpoint
@@ -18,6 +19,7 @@ from headrace.node import Node
 from headrace.node_settings import NodeSettings
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import create_topics
+from headrace.protocol.uuids import ZERO_ID
 from headrace.server.settings import load_settings
 from headrace.serving.api import Refused
 from headrace.serving.session import Session
@@ -222,20 +224,35 @@ class Door:
 
 
 class Cluster:
-    def __init__(self, nodes: int = 3, seed: int = 1, **settings: Any) -> None:
+    """Nodes 1 to `nodes` are broker and controller, then come `controllers` and `brokers` that are
+    only one of both. `static`: voters are configured, kraft.version is 0."""
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        seed: int = 1,
+        *,
+        controllers: int = 0,
+        brokers: int = 0,
+        static: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.voters = tuple(map(voter, range(1, nodes + controllers + 1)))
+        self.static = static
+        self._both, self._first_broker = nodes, nodes + controllers + 1
         self.world = World(seed)
         self.counters = Counters()
         self.network = Network(self.world, self.counters)
         self.given = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.members = {
             node_id: Member(self, node_id, self.settings_of(node_id))
-            for node_id in range(1, nodes + 1)
+            for node_id in range(1, nodes + controllers + brokers + 1)
         }
 
     def start(self) -> None:
-        voters = tuple(map(voter, self.members))
         for member in self.members.values():
-            member.format(voters)
+            is_voter = member.settings.is_controller and not self.static
+            member.format(self.voters if is_voter else ())
             member.start()
 
     def settings_of(self, node_id: int) -> NodeSettings:
@@ -246,6 +263,14 @@ class Cluster:
         settings.endpoints = {CLIENTS: Endpoint(host, CLIENT_PORT)}
         settings.controllers = {CONTROLLERS: Endpoint(host, CONTROLLER_PORT)}
         settings.controller_endpoint = voter(node_id).endpoints[0]
+        settings.is_controller = node_id < self._first_broker
+        settings.is_broker = node_id <= self._both or not settings.is_controller
+        if not settings.is_controller:
+            settings.controllers = {}
+        if self.static:
+            settings.static_voters = tuple(replace(v, directory_id=ZERO_ID) for v in self.voters)
+        else:
+            settings.bootstrap = tuple(v.endpoints[0] for v in self.voters)
         return settings
 
     def find(self, address: Address) -> Door | None:
@@ -276,6 +301,9 @@ class Cluster:
 
         member: Member = self.wait(found)
         return member
+
+    def wait_until_ready(self) -> None:
+        self.wait(lambda: all(m.node.ready for m in self.members.values() if m.is_up))
 
     def create(self, at: Member, name: str, replicas: int = -1) -> list[Any]:
         """As a client of `at`; the list gets the answer."""

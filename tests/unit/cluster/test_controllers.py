@@ -92,7 +92,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
 
 def test_a_topic_that_is_made_on_one_node_is_known_to_all() -> None:
     cluster, _ = running()
-    cluster.wait(lambda: all(member.node.ready for member in cluster.members.values()))
+    cluster.wait_until_ready()
     for member in cluster.members.values():
         answers = cluster.create(member, f"by-{member.id}", replicas=3)
         cluster.wait(lambda answers=answers: answers)
