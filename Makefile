@@ -105,6 +105,21 @@ services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL
 	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(SERVICE_PROCESSES) --dist worksteal \
 	  tests/services $(PYTEST_ARGS)
 
+CONSOLE_STAMP := .venv/.installed-console
+
+.PHONY: console
+console: $(CONSOLE_STAMP) browser ## the web console in a real Chromium
+	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest tests/console $(PYTEST_ARGS)
+
+$(CONSOLE_STAMP): requirements/console.txt $(DEV_STAMP)
+	@echo 'Installing what requirements/console.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/console.txt
+	@touch $@
+
+.PHONY: browser
+browser:
+	@missing=$$($(missing_browser)); [ -z "$$missing" ] || { $(install_missing); }
+
 .PHONY: guides
 guides: $(DEV_STAMP) programs ## type every command of README and guides, in order, on one node
 	$(BIN)/python -m pytest tests/guides $(PYTEST_ARGS)
@@ -132,7 +147,7 @@ develop: $(DEV_STAMP)
 spark: $(SPARK_STAMP)
 	@$(SPARK_BIN)/python -c 'from headrace.pipelines import jars as j; j.jars(j.user_cache(), print)'
 packages: ## install what the other targets run, if it is missing (Debian, as root)
-	@missing=$$($(missing_programs); $(missing_servers)); \
+	@missing=$$($(missing_programs); $(missing_servers); $(missing_browser)); \
 	missing=$$(echo $$missing | tr ' ' '\n' | sort -u | tr '\n' ' '); \
 	[ -z "$${missing// /}" ] || { $(install_missing); }
 
@@ -141,6 +156,9 @@ define missing_servers
 command -v redis-server >/dev/null || echo redis-server; \
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || echo postgresql; \
 command -v mariadb-install-db >/dev/null || echo mariadb-server
+endef
+define missing_browser
+command -v chromium >/dev/null || echo chromium
 endef
 define missing_programs
 for pair in $(TOOLS); do command -v "$${pair%%:*}" >/dev/null || echo "$${pair##*:}"; done
@@ -195,7 +213,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run app dev spark fuzz; do \
+	@for name in run app dev spark fuzz console; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \

@@ -31,6 +31,7 @@ ON_ONE_NODE = (
     "docs/guide/order.md",
     "docs/guide/once-only.md",
     "docs/guide/outbox.md",
+    "docs/guide/console.md",
     "docs/guide/triggers.md",
 )
 # These begin with a node of their own that asks for passwords.

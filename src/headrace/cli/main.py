@@ -50,6 +50,7 @@ COMMANDS = {
     "users": "Users who log in by SCRAM: list, add, remove.",
     "security": "Certificates and a first user for a node.",
     "segment": "Look into Kafka's files on disk.",
+    "console": "Look at a cluster in a browser, mend what is stuck.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
 }
 

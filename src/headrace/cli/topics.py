@@ -10,7 +10,6 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.cluster_options import At, Json, cluster_options
-from headrace.cli.companions import OF_SERVICES, with_companions
 from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
@@ -21,6 +20,7 @@ from headrace.client.errors import ClientError
 from headrace.client.log_folders import Sizes, sizes_by_partition
 from headrace.client.records import TopicPartition
 from headrace.client.replicas import Replicas
+from headrace.contract.companions import OF_SERVICES, with_companions
 
 app = typer.Typer(
     help="List, describe, create, alter and delete topics.",

@@ -173,6 +173,31 @@ class Topics:
         offset: int = self._answer(future, topic).offset
         return offset
 
+    def spans(self, names: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
+        """First and end offset of each partition, by topic, in two questions for all of them; a
+        partition whose leader does not answer is left out."""
+        known = self.cluster.topics
+        places = [
+            TopicPartition(name, index)
+            for name in names
+            for index, found in (known[name].partitions if name in known else {}).items()
+            if found.leader in self.cluster.brokers
+        ]
+        if not places:
+            return {}
+        bounds = []
+        for which in (_EARLIEST, _LATEST):
+            asked = self._admin.list_offsets(
+                dict.fromkeys(places, which), request_timeout=self.connection.timeout_s
+            )
+            bounds.append({place: self._offset(asked[place], place.topic) for place in places})
+        spans: dict[str, dict[int, tuple[int, int]]] = {}
+        for place in places:
+            first, end = bounds[0][place], bounds[1][place]
+            if first is not None and end is not None:
+                spans.setdefault(place.topic, {})[place.partition] = (first, end)
+        return spans
+
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """By name. A topic that is deleted and made anew gets another id."""
         if not (names := list(names)):

@@ -1,0 +1,72 @@
+"""`headrace console`: the web console of any Kafka cluster, in the foreground."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.cluster_options import At, cluster_options
+from headrace.cli.failure import Failure
+from headrace.cli.log_level import LogLevel
+from headrace.installation import command_to_add
+from headrace.log_lines import log_to_stderr
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+USUAL = "localhost:8080"
+
+
+@app.command()
+@cluster_options
+def console(
+    at: At,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where browsers find it (default: {USUAL}, or the next free port).",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, change nothing.")
+    ] = False,
+    log_level: LogLevel = "warning",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say in one line of JSON when it listens.")
+    ] = False,
+) -> None:
+    """Look at a cluster in a browser, and mend what is stuck. Ctrl-C ends it."""
+    for needed in ("aiohttp", "jinja2"):
+        if importlib.util.find_spec(needed) is None:
+            raise Failure(f"The console needs {needed}: {command_to_add('console')}")
+    from headrace.console.main import NotLoopback, Settings, run
+
+    log_to_stderr(level=log_level, as_json=as_json)
+    host, port = _address(listen or USUAL)
+    settings = Settings(host, port, read_only=read_only, or_next_port=listen is None)
+
+    def tell(address: str) -> None:
+        if as_json:
+            output.write_json_line({"address": address})
+        else:
+            output.say(f"The console is at {address}")
+        sys.stdout.flush()
+
+    with at.connection() as cluster:
+        try:
+            run(cluster, settings, tell)
+        except NotLoopback as refusal:
+            raise Failure(str(refusal)) from None
+        except OSError as taken:
+            raise Failure(f"Cannot listen on {host}:{port}: {taken.strerror or taken}.") from None
+
+
+def _address(said: str) -> tuple[str, int]:
+    host, colon, port = said.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise typer.BadParameter(f"Write HOST:PORT, not {said!r}.", param_hint="--listen")
+    return host.strip("[]"), int(port)

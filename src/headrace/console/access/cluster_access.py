@@ -1,0 +1,92 @@
+"""The one way from a page to the cluster: few questions at a time, each with a time limit.
+
+Questions are plain blocking functions of a connection and run on threads. More people than threads
+wait for their turn; more than `MOST_WAITING` are told so at once, so that a cluster in trouble is
+not asked ever more. A person who has given up (the time limit) leaves a thread that ends by itself
+when the client's own time limit is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.producer import Producer
+from headrace.console.access.held_connection import HeldConnection, held
+from headrace.console.access.parts import Part
+
+Answer = TypeVar("Answer")
+
+THREADS = 8
+MOST_WAITING = 64
+LONGEST_S = 20.0
+# The client's own limit is shorter, so that its sentence is the one people read.
+CLIENT_TIMEOUT_S = 8.0
+
+
+class TooBusy(ClientError):
+    """So many questions are under way that this one was not asked."""
+
+
+class TookTooLong(ClientError):
+    """The cluster did not answer in time."""
+
+
+class ClusterAccess:
+    def __init__(self, connection: Connection) -> None:
+        self.connection: HeldConnection = held(connection)
+        self.connection.timeout_s = min(connection.timeout_s, CLIENT_TIMEOUT_S)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+        self._under_way = 0
+        self._producer: Producer[Any, Any] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return self.connection.bootstrap
+
+    async def ask(
+        self, question: Callable[..., Answer], *given: Any, longest_s: float = LONGEST_S
+    ) -> Answer:
+        """`question(connection, *given)`, on a thread."""
+        if self._under_way >= THREADS + MOST_WAITING:
+            raise TooBusy("The console has too many questions under way; try again in a moment.")
+        self._under_way += 1
+        call = functools.partial(question, self.connection, *given)
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        asked.add_done_callback(self._done)
+        try:
+            return await asyncio.wait_for(asyncio.shield(asked), longest_s)
+        except TimeoutError:
+            raise TookTooLong(
+                f"The cluster did not answer within {longest_s:g} seconds. It may be busy or "
+                "partly down; the page can simply be loaded again."
+            ) from None
+
+    async def part(self, question: Callable[..., Answer], *given: Any) -> Part[Answer]:
+        """As `ask`, for a part of a page that may be missing."""
+        try:
+            return Part(await self.ask(question, *given))
+        except ClientError as failure:
+            return Part(None, str(failure))
+
+    def _done(self, asked: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if not asked.cancelled():
+            asked.exception()  # somebody who has gone does not read it
+
+    def producer(self) -> Producer[Any, Any]:
+        """One for all that is sent here; to be called on a thread of `ask`."""
+        with self.connection.kept.lock:
+            if self._producer is None:
+                self._producer = Producer(self.connection)
+            return self._producer
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._producer.close, 2.0)
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,203 @@
+"""Questions about dead letters, each bounded; the service itself reads whole topics of them.
+
+What was dealt with is read from the record of it (`headrace.dead-letters.settled`), as far as the
+bounds go; a page that could not read all of it says so.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from headrace.client.browsing import Bounds, Browser, Seen
+from headrace.client.connection import Connection
+from headrace.client.errors import NoSuchTopic
+from headrace.client.topics import Topics
+from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
+from headrace.services.redrive.service import DEAD_SUFFIX, DeadLetters, Step
+from headrace.services.redrive.settled import SETTLED_TOPIC, Settled, read_settled
+
+ON_ONE_PAGE = 25
+LETTERS_ON_ONE_PAGE = 50
+SAMPLED = 200  # letters of a topic, for its reasons
+SETTLED_BOUNDS = Bounds(records=200_000, bytes=64 << 20, seconds=4.0)
+# One action of a page; more are done with the command that it shows.
+MOST_AT_ONCE = 1_000
+
+
+@dataclass(slots=True)
+class SettledEntries:
+    by_letter: dict[str, Settled] = field(default_factory=dict)
+    is_whole: bool = True
+
+    def of(self, letter: DeadLetter) -> Settled | None:
+        """An entry also holds when its letter was parked: a topic may have been made anew."""
+        entry = self.by_letter.get(letter.name)
+        return entry if entry is not None and entry.parked_at_ms == letter.parked_at_ms else None
+
+
+@dataclass(slots=True)
+class LetterTopic:
+    topic: str
+    letters: int  # that lie there, dealt with or not
+    sample: list[tuple[DeadLetter, Settled | None]]  # the newest
+
+
+@dataclass(slots=True)
+class LetterTopics:
+    topics: list[LetterTopic]
+    there: int
+    settled_is_whole: bool
+
+
+def letter_topics(connection: Connection, page: int) -> LetterTopics:
+    topics = Topics(connection)
+    names = [each.name for each in topics.all() if each.name.endswith(DEAD_SUFFIX)]
+    shown = names[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
+    spans = topics.spans(shown)
+    settled = _settled(connection, SETTLED_TOPIC in topics.cluster.topics)
+    bounds = Bounds(records=2_000, bytes=1 << 20, seconds=0.5)
+    found = []
+    for name in shown:
+        count = sum(end - first for first, end in spans.get(name, {}).values())
+        with closing(Browser(connection, name)) as browser:
+            newest = browser.backwards(
+                browser.ends(browser.partitions), want=SAMPLED, accepts=_is_data, bounds=bounds
+            )
+        letters = [dead_letter(seen.record) for seen in newest.found]
+        found.append(LetterTopic(name, count, [(each, settled.of(each)) for each in letters]))
+    return LetterTopics(found, len(names), settled.is_whole)
+
+
+def _is_data(seen: Seen) -> bool:
+    return seen.is_data
+
+
+def _settled(connection: Connection, is_there: bool) -> SettledEntries:
+    if not is_there:
+        return SettledEntries()
+    with closing(Browser(connection, SETTLED_TOPIC)) as browser:
+        page = browser.onwards(
+            browser.beginnings(browser.partitions),
+            want=SETTLED_BOUNDS.records,
+            accepts=_is_data,
+            bounds=SETTLED_BOUNDS,
+        )
+    read = (read_settled(seen.record.key, seen.record.value) for seen in page.found)
+    return SettledEntries(
+        {entry.letter: entry for entry in read if entry is not None}, page.at_the_end
+    )
+
+
+@dataclass(slots=True)
+class LetterPage:
+    letters: list[tuple[DeadLetter, Settled | None]]
+    next: dict[int, int]
+    at_the_end: bool
+    looked_at: int
+    unread: dict[int, str]
+    settled_is_whole: bool
+
+
+def letters_of(
+    connection: Connection,
+    topic: str,
+    selection: Selection,
+    also_settled: bool,
+    at: dict[int, int] | None,
+) -> LetterPage:
+    """The newest first."""
+    topics = Topics(connection).cluster.topics
+    if topic not in topics:
+        raise NoSuchTopic(f"There is no topic {topic}.")
+    settled = _settled(connection, SETTLED_TOPIC in topics)
+
+    def accepts(seen: Seen) -> bool:
+        letter = dead_letter(seen.record)
+        return (
+            seen.is_data
+            and selection.accepts(letter)
+            and (also_settled or settled.of(letter) is None)
+        )
+
+    with closing(Browser(connection, topic)) as browser:
+        page = browser.backwards(
+            browser.ends(browser.partitions) if at is None else at,
+            want=LETTERS_ON_ONE_PAGE,
+            accepts=accepts,
+        )
+    letters = [dead_letter(seen.record) for seen in page.found]
+    return LetterPage(
+        [(each, settled.of(each)) for each in letters],
+        page.next,
+        page.at_the_end,
+        page.looked_at,
+        page.unread,
+        settled.is_whole,
+    )
+
+
+def one_letter(
+    connection: Connection, topic: str, partition: int, offset: int
+) -> tuple[DeadLetter, Settled | None] | None:
+    topics = Topics(connection).cluster.topics
+    if topic not in topics:
+        raise NoSuchTopic(f"There is no topic {topic}.")
+    with closing(Browser(connection, topic)) as browser:
+        seen = browser.at(partition, offset)
+    if seen is None:
+        return None
+    letter = dead_letter(seen.record)
+    return letter, _settled(connection, SETTLED_TOPIC in topics).of(letter)
+
+
+@dataclass(slots=True)
+class Done:
+    count: int
+    refusals: list[str]
+
+
+def redrive(
+    connection: Connection, topic: str, selection: Selection, reason: str, value: bytes | None
+) -> Done:
+    """To the group that failed and to nobody else; `value` replaces that of the one letter."""
+    steps = DeadLetters(connection).redrive(
+        topic,
+        selection,
+        by=person(),
+        reason=reason,
+        edit=None if value is None else lambda letter: value,
+        limit=MOST_AT_ONCE,
+    )
+    return _done(steps)
+
+
+def discard(connection: Connection, topic: str, selection: Selection, reason: str) -> Done:
+    return _done(
+        DeadLetters(connection).discard(
+            topic, selection, by=person(), reason=reason, limit=MOST_AT_ONCE
+        )
+    )
+
+
+def _done(steps: Iterator[Step]) -> Done:
+    done = Done(0, [])
+    for step in steps:
+        if step.refusal:
+            done.refusals.append(step.refusal)
+        else:
+            done.count += 1
+    return done
+
+
+def person() -> str:
+    """Who did it, for the record; there is no login yet, so it is whoever runs the console."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()} (console)"

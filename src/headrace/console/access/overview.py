@@ -1,0 +1,108 @@
+"""The cluster at a glance, each part by itself: what cannot be had does not hide the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.client.cluster import Cluster, ClusterDescription
+from headrace.client.connection import Connection
+from headrace.client.delay_instances import DelayInstances
+from headrace.client.groups import GroupSummary
+from headrace.client.topics import Topics
+from headrace.console.access.group_lag import Looked
+from headrace.console.access.held_connection import HeldConnection
+from headrace.console.access.parts import Part
+from headrace.contract.companions import OF_SERVICES, with_companions
+from headrace.contract.delay_topics import REGISTRY
+
+DEAD_SUFFIX = ".dead"
+MOST_DEAD_TOPICS = 200
+DUE_SHOWN = 5
+# A service that does not run, or is just starting, is waited for so long.
+PATIENCE_S = 0.8
+# A sample of rates asks for the end of each partition; beyond this only the first topics are.
+MOST_PARTITIONS_SAMPLED = 5_000
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    topics: int  # of people's own
+    partitions: int
+    under_replicated: int
+    without_leader: int
+    dead: dict[str, int]  # records in dead-letter topics, dealt with or not
+    dead_topics_left_out: int
+
+
+@dataclass(slots=True)
+class Pending:
+    """What delayed messages wait."""
+
+    waiting: int
+    due_next_minute: int
+    soonest: list[dict[str, object]]
+    now_ms: int
+
+
+@dataclass(slots=True)
+class OverviewFacts:
+    cluster: Part[ClusterDescription]
+    topics: Part[TopicCounts]
+    groups: Part[tuple[list[GroupSummary], Looked]]
+    delayed: Part[Pending | None]  # None: no topic takes delayed messages
+
+
+def cluster(connection: Connection) -> ClusterDescription:
+    return Cluster(connection).describe()
+
+
+def topic_counts(connection: Connection) -> TopicCounts:
+    topics = Topics(connection)
+    found = topics.all()
+    beside = with_companions(each.name for each in found)
+    known = topics.cluster
+    partitions = [p for topic in known.topics.values() for p in topic.partitions.values()]
+    dead = [each.name for each in found if each.name.endswith(DEAD_SUFFIX)]
+    spans = topics.spans(dead[:MOST_DEAD_TOPICS])
+    return TopicCounts(
+        sum(
+            1
+            for each in found
+            if each.name in beside and not each.internal and not each.name.startswith(OF_SERVICES)
+        ),
+        len(partitions),
+        sum(len(p.isrs) < len(p.replicas) for p in partitions),
+        sum(p.leader not in known.brokers for p in partitions),
+        {name: sum(end - first for first, end in spans.get(name, {}).values()) for name in dead},
+        max(len(dead) - MOST_DEAD_TOPICS, 0),
+    )
+
+
+def pending(connection: HeldConnection) -> Pending | None:
+    if REGISTRY not in Topics(connection).cluster.topics:
+        return None
+    instances = DelayInstances(connection.hasty(PATIENCE_S))
+    stats = instances.stats()
+    page = instances.pending(limit=DUE_SHOWN)
+    topics = [topic for _, answer in stats for topic in answer["topics"]]
+    return Pending(
+        sum(topic["pending"] for topic in topics),
+        sum(topic["due_next_minute"] for topic in topics),
+        page.rows,
+        page.now_ms,
+    )
+
+
+def ends_of_topics(connection: Connection) -> dict[str, int]:
+    """How many records topics have had, summed over their partitions: rates come of two samples."""
+    topics = Topics(connection)
+    chosen, partitions = [], 0
+    for each in topics.all():
+        partitions += each.partitions
+        if each.internal:
+            continue
+        if partitions > MOST_PARTITIONS_SAMPLED:
+            break
+        chosen.append(each.name)
+    spans = topics.spans(chosen)
+    return {name: sum(end for _, end in spans.get(name, {}).values()) for name in chosen}

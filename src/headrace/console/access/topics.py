@@ -1,0 +1,136 @@
+"""Questions about topics: the list a page at a time, one topic, and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.client.admin import Admin
+from headrace.client.connection import Connection
+from headrace.client.delayed_topics import DelayedTopics
+from headrace.client.errors import ClientError
+from headrace.client.log_folders import Sizes, sizes_by_partition
+from headrace.client.records import TopicPartition
+from headrace.client.setting_words import words_of_topic_settings
+from headrace.client.topics import (
+    BROKER_DECIDES,
+    Setting,
+    TopicDescription,
+    Topics,
+    TopicSummary,
+)
+from headrace.console.access.group_lag import Looked, groups_of_topic
+from headrace.console.access.parts import Part, part
+from headrace.contract.companions import OF_SERVICES, with_companions
+
+Spans = dict[str, dict[int, tuple[int, int]]]
+
+ON_ONE_PAGE = 25
+
+
+@dataclass(slots=True)
+class TopicList:
+    """One page of those that match."""
+
+    topics: list[TopicSummary] = field(default_factory=list)
+    companions: dict[str, list[str]] = field(default_factory=dict)  # ends of names, by topic
+    spans: Spans = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=dict)
+    matching: int = 0
+    there: int = 0  # of people's own, or of all
+    hidden: int = 0  # of the cluster, of services, and companions
+
+
+def list_topics(connection: Connection, contains: str, everything: bool, page: int) -> TopicList:
+    topics = Topics(connection)
+    found = topics.all()
+    beside = with_companions(each.name for each in found)
+    own = [
+        each
+        for each in found
+        if everything
+        or (each.name in beside and not each.internal and not each.name.startswith(OF_SERVICES))
+    ]
+    matching = [each for each in own if contains.lower() in each.name.lower()]
+    shown = matching[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
+    names = [each.name for each in shown]
+    partitions = {name: sorted(topics.cluster.topics[name].partitions) for name in names}
+    return TopicList(
+        shown,
+        {name: beside.get(name, []) for name in names},
+        topics.spans(names),
+        sizes_by_partition(connection, topics.broker_addresses(), partitions) if names else {},
+        len(matching),
+        len(own),
+        len(found) - len(own),
+    )
+
+
+@dataclass(slots=True)
+class TopicFacts:
+    topic: TopicDescription
+    sizes: Sizes
+    companions: list[str]  # whole names
+    is_delayed: bool
+    readers: Part[Looked]
+
+
+def one_topic(connection: Connection, name: str) -> TopicFacts:
+    topics = Topics(connection)
+    [found] = topics.describe([name])
+    places = {name: [each.partition for each in found.partitions]}
+    ends = with_companions(topics.cluster.topics).get(name, [])
+    return TopicFacts(
+        found,
+        sizes_by_partition(connection, topics.broker_addresses(), places),
+        [name + end for end in ends],
+        ".delay" in ends,
+        part(lambda: groups_of_topic(connection, name)),
+    )
+
+
+def settings_of(connection: Connection, name: str) -> tuple[dict[str, Setting], dict[str, str]]:
+    """Values, and the cluster's own words about each; older clusters say none."""
+    topics = Topics(connection)
+    settings = topics.settings_of(name)
+    try:
+        said = words_of_topic_settings(connection, topics.broker_addresses()[0], name)
+    except ClientError:
+        said = {}
+    return settings, said
+
+
+def create_topic(
+    connection: Connection,
+    name: str,
+    partitions: int | None,
+    settings: Mapping[str, str],
+    delayed: bool,
+) -> None:
+    Topics(connection).create(name, partitions=partitions or BROKER_DECIDES, settings=settings)
+    if delayed:
+        DelayedTopics(connection).enable(name)
+
+
+def change_settings(
+    connection: Connection, name: str, to: Mapping[str, str], remove: list[str]
+) -> None:
+    Topics(connection).change_settings(name, to=to, remove=remove)
+
+
+def grow_topic(connection: Connection, name: str, partitions: int) -> None:
+    Topics(connection).grow(name, partitions=partitions)
+
+
+def empty_topic(connection: Connection, name: str) -> int:
+    """Delete all records that are there now; how many offsets that were."""
+    spans = Topics(connection).spans([name]).get(name, {})
+    ends = {TopicPartition(name, p): end for p, (first, end) in spans.items() if end > first}
+    if ends:
+        Admin(connection).delete_records(ends)
+    return sum(end - first for first, end in spans.values())
+
+
+def delete_topic(connection: Connection, name: str) -> list[str]:
+    """Its companions that are left."""
+    return Topics(connection).delete(name)

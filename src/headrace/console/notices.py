@@ -1,0 +1,35 @@
+"""What was just done, told once on the next page that its person sees.
+
+Kept here and not in the address, where anybody could write it. Bounded: the oldest go first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MOST_SESSIONS = 500
+MOST_EACH = 5
+
+
+@dataclass(slots=True)
+class Notice:
+    text: str
+    good: bool = True
+    command: str | None = None  # that does the same
+
+
+class Notices:
+    def __init__(self) -> None:
+        self._by_session: OrderedDict[str, list[Notice]] = OrderedDict()
+
+    def put(self, session: str, notice: Notice) -> None:
+        kept = self._by_session.setdefault(session, [])
+        kept.append(notice)
+        del kept[:-MOST_EACH]
+        self._by_session.move_to_end(session)
+        while len(self._by_session) > MOST_SESSIONS:
+            self._by_session.popitem(last=False)
+
+    def take(self, session: str) -> list[Notice]:
+        return self._by_session.pop(session, [])

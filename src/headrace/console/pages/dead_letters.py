@@ -1,0 +1,139 @@
+"""Dead letters: which topics have some, the letters of one, one whole; send again, put away."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from headrace.console.access.dead_letters import (
+    MOST_AT_ONCE,
+    ON_ONE_PAGE,
+    discard,
+    letter_topics,
+    letters_of,
+    one_letter,
+    redrive,
+)
+from headrace.console.console import Console
+from headrace.console.query import Unreadable, offsets_in, offsets_text, text_in, whole
+from headrace.console.rendering import link
+from headrace.console.views.dead_letters import letter_row, letter_topic_row, whole_letter
+from headrace.console.views.paging import Paging
+from headrace.services.redrive.letters import Place, Selection
+
+LONG_S = 120.0
+MOST_REFUSALS_TOLD = 3
+ACTIONS = ("redrive", "discard")
+
+
+async def show_topics(console: Console, request: web.Request) -> web.StreamResponse:
+    page = whole(request.query, "page", default=0, most=1_000_000)
+    found = await console.access.ask(letter_topics, page)
+    return console.page(
+        request,
+        "dead_letters.html",
+        title="Dead letters",
+        section="dead-letters",
+        rows=[letter_topic_row(each) for each in found.topics],
+        paging=Paging(page, ON_ONE_PAGE, found.there),
+        settled_is_whole=found.settled_is_whole,
+    )
+
+
+async def show_letters(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, query = request.match_info["topic"], request.query
+    error, key, settled = (text_in(query, name) for name in ("error", "key", "settled"))
+    found = await console.access.ask(
+        letters_of,
+        topic,
+        _selection(error=error, key=key),
+        settled == "1",
+        offsets_in(text_in(query, "at")),
+    )
+    return console.page(
+        request,
+        "letters.html",
+        title=f"Dead letters of {topic}",
+        section="dead-letters",
+        topic=topic,
+        rows=[letter_row(*each) for each in found.letters],
+        found=found,
+        error=error,
+        key=key,
+        settled=settled,
+        following=None if found.at_the_end else offsets_text(found.next),
+        line=console.commands.list_letters(topic, error=error, key=key),
+        most=MOST_AT_ONCE,
+    )
+
+
+async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, at = request.match_info["topic"], text_in(request.query, "at")
+    found = await console.access.ask(one_letter, topic, *_place(at))
+    return console.page(
+        request,
+        "letter.html",
+        title=f"Letter {at} of {topic}",
+        section="dead-letters",
+        status=200 if found is not None else 404,
+        topic=topic,
+        at=at,
+        letter=None if found is None else whole_letter(*found),
+        line=console.commands.show_letter(topic, at),
+    )
+
+
+async def settle(console: Console, request: web.Request) -> web.StreamResponse:
+    """The letters that are ticked, or all that the filter lets through."""
+    topic, form = request.match_info["topic"], await request.post()
+    action, reason = text_in(form, "action"), text_in(form, "reason").strip()
+    if action not in ACTIONS:
+        raise Unreadable("Say what to do: send again, or put away.")
+    every = text_in(form, "scope") == "filter"
+    error, key = (text_in(form, name) if every else "" for name in ("error", "key"))
+    places = [] if every else [str(each) for each in form.getall("at", [])]
+    if not every and not places:
+        raise Unreadable("Tick the letters that are meant. Nothing was changed.")
+    selection = _selection(places, error=error, key=key)
+    if action == "discard":
+        done = await console.access.ask(discard, topic, selection, reason, longest_s=LONG_S)
+    else:
+        edited = text_in(form, "value") if text_in(form, "edited") == "1" else None
+        if edited is not None and len(places) != 1:
+            raise Unreadable("An edited value is for one letter.")
+        value = None if edited is None else edited.replace("\r\n", "\n").encode()
+        done = await console.access.ask(redrive, topic, selection, reason, value, longest_s=LONG_S)
+    letters = "letter" if done.count == 1 else "letters"
+    verb = "sent again to the group that failed" if action == "redrive" else "put away"
+    said = f"{done.count:,} {letters} {verb}."
+    if done.refusals:
+        told = " ".join(done.refusals[:MOST_REFUSALS_TOLD])
+        said += f" {len(done.refusals):,} refused: {told}"
+    command = console.commands.settle_letters(
+        action, topic, places, error=error, key=key, reason=reason
+    )
+    return console.done(
+        request,
+        link("dead-letters", topic, error=error, key=key),
+        said,
+        command=command,
+        good=not done.refusals,
+    )
+
+
+def _selection(places: list[str] | None = None, *, error: str, key: str) -> Selection:
+    return Selection(
+        places=frozenset(_place(each) for each in places) if places else None,
+        error=error or None,
+        key=key.encode() if key else None,
+    )
+
+
+def _place(said: str) -> Place:
+    partition, _, offset = said.partition("/")
+    given = {"partition": partition, "offset": offset}
+    if not partition or not offset:
+        raise Unreadable(f"{said!r} is not PARTITION/OFFSET, such as 0/17.")
+    return (
+        whole(given, "partition", default=0, most=2**31 - 1),
+        whole(given, "offset", default=0),
+    )

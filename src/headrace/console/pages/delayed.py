@@ -1,0 +1,93 @@
+"""Delayed messages: what is due when; cancel one, deliver one now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from headrace.client.connection import Connection
+from headrace.console.access import delayed as access
+from headrace.console.console import Console
+from headrace.console.query import moment_ms, needed, text_in, whole
+from headrace.console.rendering import link
+from headrace.console.views.delayed import delayed_row, histogram
+from headrace.contract import headers
+
+OUTCOMES = {
+    headers.CANCELLED: "Cancelled: {id} will not be delivered.",
+    headers.TOO_LATE: "Too late: {id} was delivered.",
+    headers.UNKNOWN: "Unknown: nothing waits in {topic} under {id}.",
+}
+
+
+async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
+    query = request.query
+    topic, key, id = (text_in(query, name) for name in ("topic", "key", "id"))
+    wanted: dict[str, str | int | None] = {
+        "topic": topic or None,
+        "key": key or None,
+        "id": id or None,
+        **{name: _moment(text_in(query, name)) for name in ("from", "to")},
+    }
+    found = await console.access.ask(access.what_waits, wanted, text_in(query, "after") or None)
+    page = found.page.answer
+    return console.page(
+        request,
+        "delayed.html",
+        title="Delayed messages",
+        section="delayed",
+        topics=found.topics,
+        missing=found.page.missing,
+        rows=[] if page is None else [delayed_row(row, page.now_ms) for row in page.rows],
+        bars=histogram(found.chart),
+        charted=len(found.chart),
+        chart_is_whole=found.chart_is_whole,
+        unknown_partitions=0 if page is None else page.missing,
+        following=None if page is None else page.next,
+        state={
+            name: query[name] for name in ("topic", "key", "id", "from", "to") if query.get(name)
+        },
+        line=console.commands.list_delayed(topic, key=key, id=id),
+    )
+
+
+def _moment(said: str) -> int | None:
+    return moment_ms(said) if said else None
+
+
+async def cancel(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, id, partition = await _named(request)
+    outcome = await console.access.ask(access.cancel, topic, id, partition)
+    return console.done(
+        request,
+        link("delayed", topic=topic),
+        OUTCOMES[outcome].format(id=id, topic=topic),
+        command=console.commands.cancel_delayed(topic, id, partition),
+        good=outcome == headers.CANCELLED,
+    )
+
+
+async def deliver_now(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, id, partition = await _named(request)
+
+    def send(connection: Connection) -> Any:
+        producer = console.access.producer()
+        return access.deliver_now(connection, producer, topic, id, partition)
+
+    await console.access.ask(send)
+    return console.done(
+        request,
+        link("delayed", topic=topic),
+        f"{id} is due now: the service delivers it in a moment.",
+        command=console.commands.deliver_now(topic, id, partition),
+    )
+
+
+async def _named(request: web.Request) -> tuple[str, str, int]:
+    form = await request.post()
+    return (
+        needed(form, "topic", "The topic"),
+        needed(form, "id", "The id"),
+        whole(form, "partition", default=0, most=2**31 - 1),
+    )

@@ -1,0 +1,133 @@
+"""Groups: the list, one, a reset with its dry run, and deleting one that nobody is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from headrace.console.access.groups import (
+    BEGINNING,
+    END,
+    OFFSET,
+    ON_ONE_PAGE,
+    SHIFT,
+    TIME,
+    Reset,
+    delete_group,
+    list_groups,
+    one_group,
+    perform_reset,
+    plan_reset,
+)
+from headrace.console.console import Console
+from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
+from headrace.console.rendering import link
+from headrace.console.views.groups import group_page, group_rows, move_rows, way_words
+from headrace.console.views.paging import Paging
+
+WAYS = {
+    BEGINNING: "the first message",
+    END: "the end, skipping what is unread",
+    TIME: "a moment in time",
+    OFFSET: "an offset",
+    SHIFT: "some messages back or on",
+}
+
+
+async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
+    query = request.query
+    contains, state = text_in(query, "q"), text_in(query, "state")
+    page = whole(query, "page", default=0, most=1_000_000)
+    found = await console.access.ask(list_groups, contains, state, page)
+    return console.page(
+        request,
+        "groups.html",
+        title="Groups",
+        section="groups",
+        rows=group_rows(found),
+        found=found,
+        paging=Paging(page, ON_ONE_PAGE, found.matching),
+        contains=contains,
+        state=state,
+    )
+
+
+async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
+    name = text_in(request.query, "name")
+    found = await console.access.ask(one_group, name)
+    return console.page(
+        request, "group.html", title=f"Group {name}", section="groups", page=group_page(found)
+    )
+
+
+async def show_reset(console: Console, request: web.Request) -> web.StreamResponse:
+    """The form, and with a way chosen the dry run: its address is the whole plan."""
+    query = request.query
+    name = text_in(query, "name")
+    moves, command = None, None
+    if text_in(query, "way"):
+        reset = _reset(query)
+        moves = move_rows(await console.access.ask(plan_reset, reset))
+        command = _command(console, reset, execute=False)
+    group = group_page(await console.access.ask(one_group, name))
+    return console.page(
+        request,
+        "group_reset.html",
+        title=f"Reset group {name}",
+        section="groups",
+        page=group,
+        ways=WAYS,
+        query={each: text_in(query, each) for each in ("way", "topic", "offset", "time", "shift")},
+        moves=moves,
+        line=command,
+    )
+
+
+async def reset(console: Console, request: web.Request) -> web.StreamResponse:
+    asked = _reset(await request.post())
+    moves = await console.access.ask(perform_reset, asked)
+    said = f"{asked.group} goes on from there in {len(moves):,} partitions."
+    return console.done(
+        request,
+        link("groups", "one", name=asked.group),
+        said,
+        command=_command(console, asked, execute=True),
+    )
+
+
+def _command(console: Console, reset: Reset, *, execute: bool) -> str:
+    return console.commands.reset_group(
+        reset.group, topic=reset.topic, way=way_words(reset), execute=execute
+    )
+
+
+def _reset(given: Mapping[str, Any]) -> Reset:
+    way = text_in(given, "way")
+    if way not in WAYS:
+        raise Unreadable("Say where the group shall go.")
+    number = 0
+    if way == TIME:
+        number = moment_ms(needed(given, "time", "The time"))
+    elif way == OFFSET:
+        needed(given, "offset", "The offset")
+        number = whole(given, "offset", default=0)
+    elif way == SHIFT:
+        needed(given, "shift", "How many messages")
+        number = whole(given, "shift", default=0, least=-(2**62), most=2**62)
+    return Reset(text_in(given, "name"), way, number, text_in(given, "topic") or None)
+
+
+async def delete(console: Console, request: web.Request) -> web.StreamResponse:
+    form = await request.post()
+    name = text_in(form, "name")
+    if text_in(form, "typed") != name:
+        raise Unreadable("Type the name of the group to delete it. Nothing was changed.")
+    await console.access.ask(delete_group, name)
+    return console.done(
+        request,
+        link("groups"),
+        f"Deleted group {name} with all its offsets.",
+        command=console.commands.delete_group(name),
+    )

@@ -1,0 +1,147 @@
+"""Messages of a topic: a page of them, one whole, and a download."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+from multidict import MultiMapping
+
+from headrace.client.browsing import Bounds
+from headrace.console.access.messages import (
+    AT_OFFSET,
+    AT_TIME,
+    NEWEST,
+    OLDEST,
+    Answered,
+    Asked,
+    read_one,
+    read_page,
+)
+from headrace.console.console import Console
+from headrace.console.query import (
+    Unreadable,
+    moment_ms,
+    needed,
+    offsets_in,
+    offsets_text,
+    text_in,
+    whole,
+    whole_or_none,
+)
+from headrace.console.views.messages import (
+    Wanted,
+    as_object,
+    message_row,
+    summary,
+    whole_message,
+)
+
+ON_ONE_PAGE = (25, 50, 100, 200)
+MOST_DOWNLOADED = 10_000
+SEARCH = Bounds(records=100_000, bytes=32 << 20, seconds=4.0)
+# What an address says of the page; everything else in it is dropped.
+KEPT = ("from", "offset", "time", "partition", "n", "key", "text", "header", "where", "control")
+
+
+async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, query = request.match_info["topic"], request.query
+    wanted, asked = _wanted(query), _asked(query)
+    answered: Answered = await console.access.ask(read_page, topic, asked)
+    page = answered.page
+    state = {name: query[name] for name in KEPT if query.get(name)}
+    return console.page(
+        request,
+        "messages.html",
+        title=f"Messages of {topic}",
+        section="topics",
+        topic=topic,
+        rows=[message_row(seen) for seen in page.found],
+        summary=summary(page, wanted),
+        page=page,
+        partitions=answered.partitions,
+        is_empty=not any(end > first for first, end in answered.spans.values()),
+        state=state,
+        wanted=wanted,
+        asked=asked,
+        sizes=ON_ONE_PAGE,
+        following=None if page.at_the_end else offsets_text(page.next),
+        is_first=asked.at is None,
+        line=console.commands.consume(
+            topic, start=_start_word(asked, query), partition=asked.partition
+        ),
+    )
+
+
+def _start_word(asked: Asked, query: MultiMapping[str]) -> str:
+    """As `headrace consume --from` takes it."""
+    if asked.start == NEWEST:
+        return f"-{asked.want}"
+    if asked.start == AT_OFFSET:
+        return str(asked.offset)
+    return text_in(query, "time") if asked.start == AT_TIME else "beginning"
+
+
+async def download(console: Console, request: web.Request) -> web.StreamResponse:
+    """What the page shows and more of it, one JSON object per line."""
+    topic = request.match_info["topic"]
+    asked = _asked(request.query)
+    asked.want = MOST_DOWNLOADED
+    answered: Answered = await console.access.ask(read_page, topic, asked)
+    lines = "".join(json.dumps(as_object(seen.record)) + "\n" for seen in answered.page.found)
+    safe = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in topic)
+    return web.Response(
+        body=lines.encode(),
+        content_type="application/x-ndjson",
+        headers={"Content-Disposition": f'attachment; filename="{safe}.ndjson"'},
+    )
+
+
+async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, query = request.match_info["topic"], request.query
+    needed(query, "partition", "The partition")
+    partition = whole(query, "partition", default=0, most=2**31 - 1)
+    offset = whole(query, "offset", default=0)
+    seen = await console.access.ask(read_one, topic, partition, offset)
+    return console.page(
+        request,
+        "message.html",
+        title=f"{topic}, partition {partition}, offset {offset}",
+        section="topics",
+        status=200 if seen is not None else 404,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        message=None if seen is None else whole_message(seen),
+        line=console.commands.consume(topic, start=str(offset), partition=partition, count=1),
+        kcat=console.commands.kcat(topic, partition, offset),
+    )
+
+
+def _wanted(query: MultiMapping[str]) -> Wanted:
+    return Wanted(
+        key=text_in(query, "key"),
+        text=text_in(query, "text"),
+        header=text_in(query, "header"),
+        where=text_in(query, "where").strip(),
+        control=text_in(query, "control") == "1",
+    )
+
+
+def _asked(query: MultiMapping[str]) -> Asked:
+    wanted = _wanted(query)
+    start = text_in(query, "from", NEWEST)
+    if start not in (NEWEST, OLDEST, AT_OFFSET, AT_TIME):
+        raise Unreadable(f"{start!r} is no place to begin at: newest, oldest, offset or time.")
+    more: dict[str, Any] = {"bounds": SEARCH} if wanted.narrows else {}
+    return Asked(
+        start,
+        offset=whole(query, "offset", default=0),
+        time_ms=moment_ms(needed(query, "time", "The time")) if start == AT_TIME else 0,
+        partition=whole_or_none(query, "partition"),
+        at=offsets_in(text_in(query, "at")),
+        want=whole(query, "n", default=50, least=1, most=ON_ONE_PAGE[-1]),
+        accepts=wanted.accepts(),
+        **more,
+    )

@@ -1,0 +1,56 @@
+"""The first page: the cluster at a glance, its rates live, and a first message for newcomers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import web
+
+from headrace.console import live
+from headrace.console.access import overview as access
+from headrace.console.access.group_lag import lagging_groups
+from headrace.console.access.parts import Part
+from headrace.console.console import Console
+from headrace.console.views.overview import overview_page
+
+SAMPLE_EVERY_S = 2.0
+
+
+async def show(console: Console, request: web.Request) -> web.StreamResponse:
+    ask = console.access.part
+    found = await asyncio.gather(
+        console.access.ask(access.topic_counts),  # without it there is no page
+        ask(access.cluster),
+        ask(lagging_groups),
+        ask(access.pending),
+    )
+    topics, cluster, groups, delayed = found
+    page = overview_page(access.OverviewFacts(cluster, Part(topics), groups, delayed))
+    return console.page(request, "overview.html", title="Overview", section="overview", page=page)
+
+
+async def live_rates(console: Console, request: web.Request) -> web.StreamResponse:
+    return await live.stream(console, request, _samples(console))
+
+
+async def _samples(console: Console) -> AsyncIterator[tuple[str, Any]]:
+    meter = console.meter
+    while True:
+        # All who look share the samples; the first whose turn it is takes one.
+        if meter.age_s(time.monotonic()) >= SAMPLE_EVERY_S * 0.9 and not console.is_sampling:
+            console.is_sampling = True
+            try:
+                ends = await console.access.ask(access.ends_of_topics)
+                meter.note(ends, time.monotonic())
+            finally:
+                console.is_sampling = False
+        if meter.rates is not None:
+            rates = meter.rates
+            yield (
+                "rates",
+                {"total": rates.total, "busiest": rates.busiest, "history": rates.history},
+            )
+        await asyncio.sleep(SAMPLE_EVERY_S)

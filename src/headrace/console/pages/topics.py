@@ -1,0 +1,37 @@
+"""Topics: the list, and one with its partitions and readers."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from headrace.console.access.topics import ON_ONE_PAGE, list_topics, one_topic
+from headrace.console.console import Console
+from headrace.console.query import text_in, whole
+from headrace.console.views.paging import Paging
+from headrace.console.views.topics import topic_page, topic_rows
+
+
+async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
+    query = request.query
+    contains, page = text_in(query, "q"), whole(query, "page", default=0, most=1_000_000)
+    everything = text_in(query, "all") == "1"
+    found = await console.access.ask(list_topics, contains, everything, page)
+    return console.page(
+        request,
+        "topics.html",
+        title="Topics",
+        section="topics",
+        rows=topic_rows(found),
+        found=found,
+        paging=Paging(page, ON_ONE_PAGE, found.matching),
+        contains=contains,
+        everything=everything,
+    )
+
+
+async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
+    name = request.match_info["topic"]
+    facts = await console.access.ask(one_topic, name)
+    return console.page(
+        request, "topic.html", title=name, section="topics", topic=name, page=topic_page(facts)
+    )

@@ -1,0 +1,1 @@
+"""Who may ask: the browser's own rules (CSP, Host, Origin) and tokens against forged requests."""

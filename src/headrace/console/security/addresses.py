@@ -1,0 +1,51 @@
+"""Under which names the console answers, and from whose pages it takes changes. Pure.
+
+A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read what answers
+there; the browser still says that name in `Host`, so a name that is not ours is refused. A change
+is taken only from our own pages (`Origin`, `Sec-Fetch-Site`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def our_names(host: str, port: int) -> frozenset[str]:
+    """What a browser may say in `Host`."""
+    names = {*LOOPBACK_NAMES, f"[{host}]" if ":" in host else host}
+    return frozenset(f"{name}:{port}" for name in names) | (
+        frozenset(names) if port == 80 else frozenset()
+    )
+
+
+def refusal_of_host(said: str | None, names: frozenset[str]) -> str | None:
+    if said is not None and said.lower() in names:
+        return None
+    return "The console does not answer under this name; open it by the address that it printed."
+
+
+def refusal_of_origin(headers: Mapping[str, str], names: frozenset[str]) -> str | None:
+    """Of a request that changes something. Browsers send at least one of the two headers with
+    those; a program that sends neither still needs a token."""
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None and site not in ("same-origin", "none"):
+        return "This change was asked for by a page of another site."
+    origin = headers.get("Origin")
+    if origin is None:
+        return None
+    scheme, _, name = origin.partition("://")
+    if scheme in ("http", "https") and name.lower() in names:
+        return None
+    return "This change was asked for by a page of another site."

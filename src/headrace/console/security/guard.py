@@ -1,0 +1,106 @@
+"""What every request passes: Host, Origin, token, body limit; and the headers of every answer.
+
+No inline script or style runs (CSP), nothing is loaded from elsewhere, no page may frame us, and
+nothing of what messages hold is cached by the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+from aiohttp import web
+
+from headrace.console.security.addresses import refusal_of_host, refusal_of_origin
+from headrace.console.security.tokens import COOKIE, Tokens, is_session, new_session
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# A message is at most a megabyte by default, and a form escapes each byte with up to three.
+LARGEST_BODY_BYTES = 4 << 20
+TOKEN_FIELD = "token"
+CHANGES = frozenset({"POST"})
+READS = frozenset({"GET", "HEAD"})
+
+# The session of a request that came without one; it goes out with the answer.
+_new: ContextVar[str | None] = ContextVar("new session", default=None)
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Refused(Exception):
+    """Not asked by a page of ours, or not in its form; `status` is HTTP's."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Guard:
+    def __init__(self, names: frozenset[str], *, read_only: bool, tokens: Tokens) -> None:
+        self.names = names  # of ours, as `Host` says them; known once the port is
+        self.read_only = read_only
+        self._tokens = tokens
+
+    async def check(self, request: web.Request) -> None:
+        """Raises `Refused`. The first thing that a request meets."""
+        _new.set(None)
+        if refusal := refusal_of_host(request.headers.get("Host"), self.names):
+            raise Refused(421, refusal)
+        if request.method in READS:
+            return
+        if request.method not in CHANGES:
+            raise Refused(405, f"The console does not know {request.method}.")
+        if refusal := refusal_of_origin(request.headers, self.names):
+            raise Refused(403, refusal)
+        if self.read_only:
+            raise Refused(403, "This console is read-only (--read-only).")
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise Refused(415, "The console takes forms only.")
+        try:
+            form = await request.post()
+        except web.HTTPRequestEntityTooLarge:
+            raise Refused(413, "What was sent is larger than 4 MB.") from None
+        given, session = form.get(TOKEN_FIELD), request.cookies.get(COOKIE)
+        if not (
+            isinstance(given, str)
+            and session is not None
+            and is_session(session)
+            and self._tokens.accepts(session, given)
+        ):
+            raise Refused(
+                403,
+                "This form is out of date: the console was restarted since, or cookies are off. "
+                "Go back, reload the page and try again. Nothing was changed.",
+            )
+
+    def session_of(self, request: web.Request) -> str:
+        """The browser's, or a new one that goes out with the answer."""
+        said = request.cookies.get(COOKIE)
+        if said is not None and is_session(said):
+            return said
+        known = _new.get() or new_session()
+        _new.set(known)
+        return known
+
+    def token_for(self, request: web.Request) -> str:
+        return self._tokens.token_of(self.session_of(request))
+
+    def finish(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(HEADERS)
+        response.headers.setdefault("Cache-Control", "no-store")
+        session = _new.get()
+        if session is not None:
+            response.set_cookie(
+                COOKIE, session, httponly=True, samesite="Strict", secure=request.secure, path="/"
+            )

@@ -1,0 +1,61 @@
+"""The cluster: brokers with their disks, the quorum, replicas in trouble, moves. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.client.cluster import LogFolder
+from headrace.console.access.cluster import ClusterFacts
+
+
+@dataclass(slots=True)
+class BrokerRow:
+    id: int
+    address: str
+    rack: str | None
+    is_controller: bool
+    leads: int
+    holds: int
+    bytes: int | None  # of partitions
+    usable_bytes: int | None
+    total_bytes: int | None
+    used_share: float | None  # of its disks
+    problem: str
+
+
+@dataclass(slots=True)
+class ClusterPage:
+    id: str
+    brokers: list[BrokerRow]
+    missing: list[str]
+
+
+def cluster_page(facts: ClusterFacts) -> ClusterPage:
+    by_broker: dict[int, list[LogFolder]] = {}
+    for folder in facts.folders.answer or []:
+        by_broker.setdefault(folder.broker, []).append(folder)
+    quorum = facts.quorum.answer
+    leader = facts.cluster.controller if quorum is None else quorum.leader
+    rows = []
+    for broker in facts.cluster.brokers:
+        folders = by_broker.get(broker.id, [])
+        usable = [each.usable_bytes for each in folders if each.usable_bytes is not None]
+        total = [each.total_bytes for each in folders if each.total_bytes is not None]
+        rows.append(
+            BrokerRow(
+                broker.id,
+                f"{broker.host}:{broker.port}",
+                broker.rack,
+                broker.id == leader,
+                facts.replicas.leads[broker.id],
+                facts.replicas.holds[broker.id],
+                sum(sum(each.sizes.values()) for each in folders) if folders else None,
+                sum(usable) if usable else None,
+                sum(total) if total else None,
+                1 - sum(usable) / sum(total) if usable and sum(total) else None,
+                "; ".join(f"{each.path}: {each.failure}" for each in folders if each.failure),
+            )
+        )
+    parts = (facts.folders, facts.quorum, facts.moves)
+    missing = list(dict.fromkeys(each.missing for each in parts if each.missing))
+    return ClusterPage(facts.cluster.id, rows, missing)

@@ -1,0 +1,158 @@
+"""The command line that does what a page does: every action shows it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from headrace.foreign_text import escaped
+
+USUAL_BOOTSTRAP = "localhost:9092"
+LONGEST_VALUE = 500
+
+
+class Commands:
+    """Of one cluster: its address is left out where it is the usual one."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._at = [] if bootstrap == USUAL_BOOTSTRAP else ["-b", bootstrap]
+        self._bootstrap = bootstrap
+
+    def headrace(self, *words: str) -> str:
+        """One line that can be pasted into a shell: what steers a terminal shows as an escape."""
+        return escaped(shlex.join(["headrace", *words, *self._at]))
+
+    def list_topics(self) -> str:
+        return self.headrace("topics", "list")
+
+    def describe_topic(self, topic: str) -> str:
+        return self.headrace("topics", "describe", topic)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        delayed: bool = False,
+    ) -> str:
+        words = ["topics", "create", topic]
+        if partitions is not None:
+            words += ["--partitions", str(partitions)]
+        for name, value in (settings or {}).items():
+            words += ["--config", f"{name}={value}"]
+        return self.headrace(*words, *(["--delayed"] if delayed else []))
+
+    def grow_topic(self, topic: str, partitions: int) -> str:
+        return self.headrace("topics", "alter", topic, "--partitions", str(partitions))
+
+    def change_settings(self, topic: str, to: Mapping[str, str], remove: Iterable[str]) -> str:
+        words = ["topics", "alter", topic]
+        for name, value in to.items():
+            words += ["--config", f"{name}={value}"]
+        for name in remove:
+            words += ["--unset", name]
+        return self.headrace(*words)
+
+    def delete_topic(self, topic: str) -> str:
+        return self.headrace("topics", "delete", topic, "--yes")
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: str = "beginning",
+        partition: int | None = None,
+        count: int | None = None,
+        follow: bool = False,
+    ) -> str:
+        words = ["consume", topic, f"--from={start}"]
+        if partition is not None:
+            words += ["--partition", str(partition)]
+        if count is not None:
+            words += ["--count", str(count)]
+        return self.headrace(*words, *(["--follow"] if follow else []))
+
+    def kcat(self, topic: str, partition: int, offset: int) -> str:
+        words = ["kcat", "-C", "-b", self._bootstrap, "-t", topic, "-p", str(partition)]
+        return escaped(shlex.join([*words, "-o", str(offset), "-c", "1", "-e"]))
+
+    def produce(
+        self,
+        topic: str,
+        value: str | None,
+        *,
+        key: str | None = None,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        delay: str = "",
+        id: str = "",
+    ) -> str:
+        """A value of several lines, or a long one, is left to the person as `...`."""
+        words = ["produce", topic]
+        if key is not None:
+            words.append(f"--key={key}")
+        for name, text in headers:
+            words.append(f"--header={name}={text}")
+        if partition is not None:
+            words += ["--partition", str(partition)]
+        words += _given(delay=delay, id=id)
+        if value is None:
+            return self.headrace(*words, "--tombstone")
+        line = value if "\n" not in value and len(value) <= LONGEST_VALUE else "..."
+        return f"{escaped(shlex.join(['printf', '%s', line]))} | {self.headrace(*words)}"
+
+    def list_groups(self) -> str:
+        return self.headrace("groups", "list")
+
+    def describe_group(self, group: str) -> str:
+        return self.headrace("groups", "describe", group)
+
+    def reset_group(
+        self, group: str, *, topic: str | None, way: Iterable[str], execute: bool
+    ) -> str:
+        which = ["--all-topics"] if topic is None else ["--topic", topic]
+        done = ["--execute"] if execute else []
+        return self.headrace("groups", "reset", group, *which, *way, *done)
+
+    def delete_group(self, group: str) -> str:
+        return self.headrace("groups", "delete", group, "--yes")
+
+    def list_letters(self, topic: str | None = None, *, error: str = "", key: str = "") -> str:
+        words = ["dead-letters", "list"] + ([] if topic is None else [topic])
+        return self.headrace(*words, *_given(error=error, key=key))
+
+    def show_letter(self, topic: str, place: str) -> str:
+        return self.headrace("dead-letters", "show", topic, place)
+
+    def settle_letters(
+        self,
+        action: str,
+        topic: str,
+        places: Iterable[str],
+        *,
+        error: str = "",
+        key: str = "",
+        reason: str = "",
+    ) -> str:
+        """`action` is redrive or discard."""
+        named = _given(error=error, key=key, reason=reason)
+        return self.headrace("dead-letters", action, topic, *places, *named, "--execute")
+
+    def list_delayed(self, topic: str = "", *, key: str = "", id: str = "") -> str:
+        return self.headrace("delay", "list", *_given(topic=topic, key=key, id=id))
+
+    def cancel_delayed(self, topic: str, id: str, partition: int) -> str:
+        return self.headrace("delay", "cancel", topic, id, "--partition", str(partition))
+
+    def deliver_now(self, topic: str, id: str, partition: int) -> str:
+        return self.headrace(
+            "delay", "reschedule", topic, id, "--delay", "0ms", "--partition", str(partition)
+        )
+
+    def list_brokers(self) -> str:
+        return self.headrace("brokers", "list")
+
+
+def _given(**options: str) -> list[str]:
+    return [word for name, value in options.items() if value for word in (f"--{name}", value)]

@@ -1,0 +1,182 @@
+"""Groups: the rows of the list, and one with its members and lag. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from headrace.client.groups import GroupDescription, Move
+from headrace.console.access.groups import BEGINNING, END, OFFSET, TIME, GroupList, Reset
+from headrace.console.views.words import moment
+
+# Kafka's states in words for people who have never met them.
+STATES = {
+    "Stable": "reading",
+    "Empty": "nobody reads",
+    "PreparingRebalance": "sharing out anew",
+    "CompletingRebalance": "sharing out anew",
+    "Assigning": "sharing out anew",
+    "Reconciling": "sharing out anew",
+    "Dead": "gone",
+}
+
+
+def state_in_words(state: str) -> str:
+    return STATES.get(state, state)
+
+
+@dataclass(slots=True)
+class GroupRow:
+    group: str
+    state: str
+    words: str
+    type: str
+    members: int | None  # None: not asked, or not allowed
+    topics: list[str]
+    lag: int | None
+
+
+def group_rows(found: GroupList) -> list[GroupRow]:
+    known = {each.group: each for each in found.looked.groups}
+    rows = []
+    for summary in found.groups:
+        one = known.get(summary.group)
+        rows.append(
+            GroupRow(
+                summary.group,
+                summary.state,
+                state_in_words(summary.state),
+                summary.type,
+                None if one is None else len(one.members),
+                [] if one is None else sorted({each.topic for each in one.progress}),
+                None if one is None else lag_of(one),
+            )
+        )
+    return rows
+
+
+def lag_of(group: GroupDescription) -> int | None:
+    """None where nothing was ever committed: such a group has no lag, not one of 0."""
+    known = [one.lag for one in group.progress if one.lag is not None]
+    return sum(known) if known else None
+
+
+@dataclass(slots=True)
+class ProgressRow:
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    share: float  # of the largest lag, for a bar
+    client: str
+
+
+@dataclass(slots=True)
+class MemberRow:
+    id: str
+    instance: str | None
+    client: str
+    host: str
+    assigned: str
+
+
+@dataclass(slots=True)
+class GroupPage:
+    name: str
+    state: str
+    words: str
+    type: str
+    assignor: str
+    coordinator: int | None
+    lag: int | None
+    progress: list[ProgressRow]
+    members: list[MemberRow]
+    topics: list[str]
+    can_change: bool  # only a group without members can
+
+
+def group_page(group: GroupDescription) -> GroupPage:
+    largest = max((one.lag or 0 for one in group.progress), default=0)
+    clients = {member.id: member.client_id for member in group.members}
+    return GroupPage(
+        group.group,
+        group.state,
+        state_in_words(group.state),
+        group.type,
+        group.protocol,
+        group.coordinator,
+        lag_of(group),
+        [
+            ProgressRow(
+                one.topic,
+                one.partition,
+                one.committed,
+                one.end_offset,
+                one.lag,
+                (one.lag or 0) / largest if largest else 0.0,
+                clients.get(one.member or "", ""),
+            )
+            for one in group.progress
+        ],
+        [
+            MemberRow(each.id, each.instance_id, each.client_id, each.host, spans(each.assigned))
+            for each in group.members
+        ],
+        sorted({one.topic for one in group.progress}),
+        not group.members,
+    )
+
+
+def spans(places: list[tuple[str, int]]) -> str:
+    """`orders 0-3, 7; bills 0`."""
+    words = []
+    for topic, of_topic in groupby(sorted(places), key=lambda place: place[0]):
+        runs: list[list[int]] = []
+        for _, partition in of_topic:
+            if runs and runs[-1][-1] == partition - 1:
+                runs[-1][1:] = [partition]
+            else:
+                runs.append([partition])
+        words.append(f"{topic} " + ", ".join("-".join(map(str, run)) for run in runs))
+    return "; ".join(words)
+
+
+# ---- a reset
+
+
+@dataclass(slots=True)
+class MoveRow:
+    topic: str
+    partition: int
+    current: int | None
+    target: int
+    change: int | None
+    at_the_edge: bool  # the offset that was wanted is not there
+
+
+def move_rows(moves: list[Move]) -> list[MoveRow]:
+    return [
+        MoveRow(
+            move.topic,
+            move.partition,
+            move.current,
+            move.target,
+            None if move.current is None else move.target - move.current,
+            move.target != move.wanted,
+        )
+        for move in moves
+    ]
+
+
+def way_words(reset: Reset) -> list[str]:
+    """As `headrace groups reset` takes it."""
+    if reset.way == BEGINNING:
+        return ["--to-beginning"]
+    if reset.way == END:
+        return ["--to-end"]
+    if reset.way == OFFSET:
+        return ["--to-offset", str(reset.number)]
+    if reset.way == TIME:
+        return ["--to-time", moment(reset.number).replace(" ", "T")]
+    return [f"--shift-by={reset.number}"]

@@ -1,0 +1,183 @@
+"""Records on a page: what is shown of each, which are let through, where the page goes on. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.app.triggers.filters import Filter
+from headrace.client.browsing import Page, Seen
+from headrace.client.records import Record
+from headrace.console.views.payloads import Payload, payload
+from headrace.foreign_text import escaped
+
+Accepts = Callable[[Seen], bool]
+
+
+@dataclass(slots=True)
+class MessageRow:
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: Payload
+    value: Payload
+    headers: int
+    marks: list[str]
+
+
+def message_row(seen: Seen) -> MessageRow:
+    record = seen.record
+    return MessageRow(
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        payload(record.key),
+        payload(record.value),
+        len(record.headers),
+        marks(seen),
+    )
+
+
+def marks(seen: Seen) -> list[str]:
+    found = []
+    if seen.marker is not None:
+        found.append(f"{seen.marker} marker")
+    elif seen.aborted:
+        found.append("aborted")
+    elif seen.producer_id is not None:
+        found.append("transaction")
+    if seen.marker is None and seen.record.value is None:
+        found.append("tombstone")
+    return found
+
+
+@dataclass(slots=True)
+class WholeMessage:
+    row: MessageRow
+    timestamp_type: str
+    producer_id: int | None
+    headers: list[tuple[str, Payload]]
+
+
+def whole_message(seen: Seen) -> WholeMessage:
+    kinds = {"create": "set by the producer", "append": "set by the broker"}
+    return WholeMessage(
+        message_row(seen),
+        kinds.get(seen.record.timestamp_type or "", ""),
+        seen.producer_id,
+        [(escaped(name), payload(value)) for name, value in seen.record.headers],
+    )
+
+
+# ---- which records are let through
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Conditions; all that are given must hold."""
+
+    key: str = ""  # a part of the key
+    text: str = ""  # a part of the value
+    header: str = ""  # NAME, or NAME=VALUE
+    where: str = ""  # an expression
+    control: bool = False  # markers and aborted records too
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.key or self.text or self.header or self.where)
+
+    def accepts(self) -> Accepts:
+        """Raises FilterRefused for an expression that is none."""
+        tests: list[Accepts] = [] if self.control else [lambda seen: seen.is_data]
+        if self.key:
+            key = self.key.encode()
+            tests.append(lambda seen: key in (seen.record.key or b""))
+        if self.text:
+            text = self.text.encode()
+            tests.append(lambda seen: text in (seen.record.value or b""))
+        if self.header:
+            tests.append(_has_header(self.header))
+        if self.where:
+            expression = Filter(self.where)
+            tests.append(lambda seen: expression.accepts(facts_of(seen.record)))
+        return lambda seen: all(test(seen) for test in tests)
+
+
+def _has_header(said: str) -> Accepts:
+    name, equals, value = said.partition("=")
+
+    def has(seen: Seen) -> bool:
+        return any(
+            each == name and (not equals or (raw or b"") == value.encode())
+            for each, raw in seen.record.headers
+        )
+
+    return has
+
+
+def facts_of(record: Record) -> dict[str, Any]:
+    """What an expression sees, as a trigger's filter does."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _text(record.key),
+        "headers": {name: _text(value) for name, value in record.headers},
+        "value": _document(record.value),
+    }
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")
+
+
+def _document(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return _text(raw)
+
+
+# ---- what the page says of itself
+
+
+def summary(page: Page, wanted: Wanted) -> str:
+    """What was looked at; nothing is left out silently."""
+    shown = f"{len(page.found):,} shown"
+    if wanted.narrows:
+        shown = f"{len(page.found):,} found among {page.looked_at:,} messages"
+    if not page.at_the_end and wanted.narrows:
+        shown += "; the search stopped at its limit and can go on"
+    return shown
+
+
+# ---- as JSON, one line each
+
+
+def as_object(record: Record) -> dict[str, Any]:
+    """As `headrace consume --json` writes it."""
+    shown: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
+    }
+    shown |= _as_field("key", record.key) | _as_field("value", record.value)
+    shown["headers"] = [{"name": name} | _as_field("value", raw) for name, raw in record.headers]
+    return shown
+
+
+def _as_field(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

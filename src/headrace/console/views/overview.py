@@ -1,0 +1,90 @@
+"""The cluster at a glance. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.client.cluster import ClusterDescription
+from headrace.console.access.overview import OverviewFacts, TopicCounts
+from headrace.console.views import words
+from headrace.console.views.groups import state_in_words
+
+MOST_LAGGING = 6
+MOST_DEAD = 6
+
+
+@dataclass(slots=True)
+class LagRow:
+    group: str
+    state: str
+    lag: int
+
+
+@dataclass(slots=True)
+class DueRow:
+    topic: str
+    id: str | None
+    due_ms: int
+    left: str
+
+
+@dataclass(slots=True)
+class OverviewPage:
+    cluster: ClusterDescription | None
+    topics: TopicCounts | None
+    groups: int | None
+    lagging: list[LagRow] = field(default_factory=list)
+    groups_not_asked: int = 0
+    dead: list[tuple[str, int]] = field(default_factory=list)
+    takes_delayed: bool = False
+    waiting: int = 0
+    due_next_minute: int = 0
+    due: list[DueRow] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """A cluster that nobody has used yet."""
+        return self.topics is not None and self.topics.topics == 0
+
+    @property
+    def letters(self) -> int:
+        return sum(count for _, count in self.dead)
+
+
+def overview_page(facts: OverviewFacts) -> OverviewPage:
+    groups = facts.groups.answer
+    page = OverviewPage(
+        facts.cluster.answer, facts.topics.answer, None if groups is None else len(groups[0])
+    )
+    parts = (facts.cluster, facts.topics, facts.groups, facts.delayed)
+    page.missing = list(dict.fromkeys(each.missing for each in parts if each.missing))
+    if groups is not None:
+        _, looked = groups
+        page.groups_not_asked = looked.not_asked
+        behind = [group for group in looked.groups if group.lag > 0]
+        page.lagging = [
+            LagRow(group.group, state_in_words(group.state), group.lag)
+            for group in behind[:MOST_LAGGING]
+        ]
+    if page.topics is not None:
+        most = sorted(page.topics.dead.items(), key=lambda each: (-each[1], each[0]))
+        page.dead = [each for each in most if each[1]][:MOST_DEAD]
+    pending = facts.delayed.answer
+    page.takes_delayed = pending is not None or bool(facts.delayed.missing)
+    if pending is not None:
+        page.waiting, page.due_next_minute = pending.waiting, pending.due_next_minute
+        page.due = [_due(row, pending.now_ms) for row in pending.soonest]
+    return page
+
+
+def _due(row: dict[str, object], now_ms: int) -> DueRow:
+    due_ms, id = int(str(row["due_ms"])), row["id"]
+    return DueRow(
+        str(row["topic"]), None if id is None else str(id), due_ms, time_left(due_ms, now_ms)
+    )
+
+
+def time_left(due_ms: int, now_ms: int) -> str:
+    left_ms = due_ms - now_ms
+    return f"{words.lasting(-left_ms)} late" if left_ms < 0 else f"in {words.lasting(left_ms)}"

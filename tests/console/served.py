@@ -1,0 +1,133 @@
+"""The console on a thread, and a browser without scripts that speaks to it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import re
+import threading
+from html import unescape
+from types import TracebackType
+from urllib.parse import urlencode
+
+from headrace.client.connection import connection
+from headrace.console.main import Settings, Site
+
+LONGEST_START_S = 20
+
+
+class Served:
+    """`with Served(bootstrap) as console:` serves until the block ends."""
+
+    def __init__(self, bootstrap: str, *, read_only: bool = False) -> None:
+        self.site = Site(
+            connection(bootstrap=bootstrap), Settings("localhost", 0, read_only=read_only)
+        )
+        self.address = ""
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console", daemon=True)
+
+    def __enter__(self) -> Served:
+        self._thread.start()
+        assert self._ready.wait(LONGEST_START_S)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(LONGEST_START_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self.address = await self.site.open()
+        self._ready.set()
+        await self._stop.wait()
+        await self.site.close()
+
+    def visitor(self) -> Visitor:
+        return Visitor(self.address)
+
+
+class Answer:
+    def __init__(self, status: int, headers: dict[str, str], text: str) -> None:
+        self.status, self.headers, self.text = status, headers, text
+
+    def token(self) -> str:
+        found = re.search(r'name="token" value="([0-9a-f]+)"', self.text)
+        assert found is not None, self.text[:2000]
+        return found[1]
+
+    def said(self) -> str:
+        """What a person reads: without tags, in one line."""
+        body = re.sub(r"<(script|style).*?</\1>", " ", self.text, flags=re.S)
+        return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+class Visitor:
+    """Keeps its cookies, follows a redirect after a form, runs no script."""
+
+    def __init__(self, address: str) -> None:
+        self.name = address.removeprefix("http://")
+        self.cookies: dict[str, str] = {}
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self._ask("GET", path, None, headers)
+
+    def post(
+        self, path: str, fields: dict[str, str], *, token: str | None = None, **headers: str
+    ) -> Answer:
+        """Without a token given, one is taken from a page of ours first."""
+        token = self.get("/create-topic").token() if token is None else token
+        answer = self._ask("POST", path, urlencode({**fields, "token": token}), headers)
+        return self.get(answer.headers["Location"]) if answer.status == 303 else answer
+
+    def _ask(self, method: str, path: str, body: str | None, more: dict[str, str]) -> Answer:
+        asked = http.client.HTTPConnection(self.name, timeout=30)
+        headers = {"Host": self.name} | {
+            name.replace("_", "-"): text for name, text in more.items()
+        }
+        if self.cookies:
+            headers["Cookie"] = "; ".join(f"{name}={text}" for name, text in self.cookies.items())
+        if body is not None:
+            headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
+        try:
+            asked.request(method, path, body, headers)
+            answer = asked.getresponse()
+            text = answer.read().decode()
+        finally:
+            asked.close()
+        for name, value in answer.getheaders():
+            if name == "Set-Cookie":
+                key, _, rest = value.partition("=")
+                self.cookies[key] = rest.partition(";")[0]
+        return Answer(answer.status, dict(answer.getheaders()), text)
+
+    def frames(self, path: str, count: int) -> list[str]:
+        """The first events of a live part."""
+        asked = http.client.HTTPConnection(self.name, timeout=30)
+        asked.request("GET", path, headers={"Host": self.name})
+        answer = asked.getresponse()
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        found: list[str] = []
+        frame = ""
+        while len(found) < count:
+            line = answer.readline().decode()
+            assert line, "the stream ended"
+            if line == "\n":
+                if "event:" in frame:
+                    found.append(frame)
+                frame = ""
+            else:
+                frame += line
+        asked.close()
+        return found

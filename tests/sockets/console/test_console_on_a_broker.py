@@ -1,0 +1,340 @@
+"""The console over HTTP on a real broker: every page, every action, and what it refuses.
+
+What clients wrote is hostile throughout: it must come out as text, in pages and in downloads.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from headrace.client.connection import Connection, connection
+from headrace.client.groups import Groups
+from headrace.client.reading import RecordReader
+from headrace.client.topics import Topics
+from headrace.testing import Broker
+from tests.console.full_cluster import HOSTILE, HOSTILE_GROUP, fill
+from tests.console.served import Served, Visitor
+
+PAGES = [
+    "/",
+    "/topics",
+    "/topics?all=1&q=o",
+    "/create-topic",
+    "/topics/orders",
+    "/topics/orders/settings",
+    "/topics/orders/settings?q=retention&edit=retention.ms",
+    "/topics/orders/messages",
+    "/topics/orders/messages?from=oldest&partition=0&n=25",
+    "/topics/orders/messages?from=offset&offset=5",
+    "/topics/orders/messages?from=time&time=2020-01-01T00:00",
+    "/topics/orders/messages?control=1&header=kind%3Drefund",
+    "/topics/orders/message?partition=0&offset=1",
+    "/topics/hostile/messages",
+    *(f"/topics/hostile/message?partition=0&offset={offset}" for offset in range(5)),
+    "/topics/hostile/send?partition=0&offset=0",
+    "/topics/orders/tail",
+    "/topics/orders/send",
+    "/groups",
+    "/groups?state=Empty&q=bill",
+    "/groups/one?name=billing",
+    f"/groups/one?name={quote(HOSTILE_GROUP)}",
+    "/groups/reset?name=billing",
+    "/groups/reset?name=billing&way=beginning",
+    "/groups/reset?name=billing&way=shift&shift=-5&topic=orders",
+    f"/groups/reset?name={quote(HOSTILE_GROUP)}&way=end",
+    "/dead-letters",
+    "/dead-letters/orders.billing.dead",
+    "/dead-letters/orders.billing.dead?error=Timeout&settled=1",
+    "/dead-letters/orders.billing.dead/letter?at=0/1",
+    "/delayed",
+    "/cluster",
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        fill(running.bootstrap)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def at(broker: Broker) -> Connection:
+    return connection(bootstrap=broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def console(broker: Broker) -> Iterator[Served]:
+    with Served(broker.bootstrap) as served:
+        yield served
+
+
+@pytest.fixture
+def visitor(console: Served) -> Visitor:
+    return console.visitor()
+
+
+def records(at: Connection, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    with closing(RecordReader(at, topic)) as reader:
+        return [(record.key, record.value) for record in reader.records()]
+
+
+# ---- every page
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_answers_and_runs_nothing_that_others_wrote(visitor: Visitor, path: str) -> None:
+    answer = visitor.get(path)
+    assert answer.status == 200, answer.said()
+    scripts = re.findall(r"<\s*script\b", answer.text)
+    ours = re.findall(
+        r'<script type="module" src="/assets/[a-z]+\.js\?v=[0-9a-f]{12}">', answer.text
+    )
+    assert len(scripts) == len(ours)
+    assert "<img src=x" not in answer.text and "<b>oup" not in answer.text
+    assert "\x1b" not in answer.text and "\u202e" not in answer.text
+    policy = answer.headers["Content-Security-Policy"]
+    assert "script-src 'self';" in policy and "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_download_is_data_and_never_a_page(visitor: Visitor) -> None:
+    answer = visitor.get("/topics/hostile/messages.ndjson?from=oldest")
+    assert answer.headers["Content-Type"] == "application/x-ndjson"
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="hostile.ndjson"'
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert [lines[0]["value"], len(lines)] == [HOSTILE, 5]
+    assert lines[3]["value_base64"]
+
+
+def test_pages_of_messages_lead_through_the_whole_topic(visitor: Visitor) -> None:
+    path: str | None = "/topics/orders/messages?n=25"
+    seen: list[str] = []
+    while path is not None:
+        answer = visitor.get(path)
+        seen += re.findall(r">(\d+@\d+)</a>", answer.text)
+        following = re.search(r'rel="next" href="([^"]+)"', answer.text)
+        path = following[1].replace("&amp;", "&") if following else None
+    assert len(seen) == len(set(seen)) == 120
+
+
+def test_a_filter_finds_what_matches_and_says_what_it_looked_at(visitor: Visitor) -> None:
+    expression = quote('value.amount > 800 and headers["kind"] == "refund"')
+    answer = visitor.get(f"/topics/orders/messages?where={expression}")
+    assert "found among 120 messages" in answer.said()
+    refused = visitor.get("/topics/orders/messages?where=" + quote("open('/etc/passwd')"))
+    assert refused.status == 400
+
+
+def test_what_cannot_be_read_or_is_not_there_is_said_in_a_sentence(visitor: Visitor) -> None:
+    for path, status, words in (
+        ("/topics/nowhere", 404, "There is no topic nowhere."),
+        ("/topics/nowhere/messages", 404, "There is no topic nowhere."),
+        ("/groups/one?name=nobody", 404, "There is no group nobody."),
+        ("/nonsense", 404, "There is no such page."),
+        ("/topics/orders/messages?partition=99", 502, "has no partition 99"),
+        ("/topics/orders/messages?at=x", 400, "cannot be read"),
+        ("/topics/orders/messages?from=time&time=soon", 400, "is no time"),
+        ("/topics?page=-1", 400, "must be a whole number"),
+        ("/dead-letters/orders.billing.dead/letter?at=x", 400, "is not PARTITION/OFFSET"),
+    ):
+        answer = visitor.get(path)
+        assert (answer.status, words in answer.said()) == (status, True), (path, answer.said())
+    assert visitor.get("/topics/orders/message?partition=0&offset=99999").status == 404
+
+
+# ---- actions
+
+
+def test_a_topic_is_made_changed_grown_emptied_and_deleted(
+    visitor: Visitor, at: Connection
+) -> None:
+    made = visitor.post("/create-topic", {"name": "made", "partitions": "2", "kept": "3600000"})
+    assert "Created made. " in made.said()
+    assert "headrace topics create made --partitions 2 --config retention.ms=3600000" in made.said()
+    [topic] = Topics(at).describe(["made"])
+    assert (len(topic.partitions), topic.setting("retention.ms", "")) == (2, "3600000")
+
+    visitor.post("/topics/made/settings", {"name": "retention.ms", "value": "7200000"})
+    assert Topics(at).settings_of("made")["retention.ms"].value == "7200000"
+    visitor.post("/topics/made/settings", {"name": "retention.ms", "action": "reset"})
+    assert Topics(at).settings_of("made")["retention.ms"].source != "topic"
+    wrong = visitor.post("/topics/made/settings", {"name": "retention.ms", "value": "soon"})
+    assert wrong.status == 502
+
+    visitor.post("/topics/made/partitions", {"partitions": "4"})
+    visitor.post("/topics/made/send", {"key": "k", "value": "v", "headers": "a: 1"})
+    assert records(at, "made") == [(b"k", b"v")]
+    assert "Type the name" in visitor.post("/topics/made/empty", {"typed": "mad"}).said()
+    visitor.post("/topics/made/empty", {"typed": "made"})
+    assert records(at, "made") == []
+
+    assert visitor.post("/topics/made/delete", {"typed": ""}).status == 400
+    assert "made" in Topics(at).cluster.topics
+    assert "Deleted made" in visitor.post("/topics/made/delete", {"typed": "made"}).said()
+    assert "made" not in Topics(at).cluster.topics
+
+
+def test_a_first_message_makes_its_topic(visitor: Visitor, at: Connection) -> None:
+    sent = visitor.post("/first-message", {"topic": "hello", "value": HOSTILE})
+    assert "Sent: it lies in hello, partition 0, at offset 0." in sent.said()
+    assert records(at, "hello") == [(None, HOSTILE.encode())]
+    assert "<script>document" not in sent.text
+
+
+def test_sending_to_a_topic_that_is_not_there_makes_none(visitor: Visitor, at: Connection) -> None:
+    assert visitor.post("/topics/mistyped/send", {"value": "x"}).status == 502
+    assert "mistyped" not in Topics(at).cluster.topics
+
+
+def test_a_tombstone_and_a_chosen_partition_are_sent(visitor: Visitor, at: Connection) -> None:
+    Topics(at).create("chosen", partitions=3)
+    visitor.post("/topics/chosen/send", {"key": "k", "tombstone": "1", "partition": "2"})
+    with closing(RecordReader(at, "chosen")) as reader:
+        [record] = reader.records()
+    assert (record.key, record.value, record.partition) == (b"k", None, 2)
+
+
+def test_a_group_is_reset_after_a_dry_run_and_deleted(visitor: Visitor, at: Connection) -> None:
+    path = "/groups/reset?name=warehouse&way=beginning"
+    before = Groups(at).committed("warehouse")
+    dry = visitor.get(path)
+    assert "headrace groups reset warehouse --all-topics --to-beginning" in dry.said()
+    assert Groups(at).committed("warehouse") == before
+    done = visitor.post("/groups/reset", {"name": "warehouse", "way": "beginning"})
+    assert "--to-beginning --execute" in done.said()
+    assert set(Groups(at).committed("warehouse").values()) == {0}
+    assert visitor.post("/groups/delete", {"name": "warehouse", "typed": "w"}).status == 400
+    visitor.post("/groups/delete", {"name": "warehouse", "typed": "warehouse"})
+    assert not Groups(at).is_there("warehouse")
+
+
+def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Connection) -> None:
+    path = "/dead-letters/orders.billing.dead"
+    one = visitor.post(path, {"action": "redrive", "at": "0/0", "reason": "mended"})
+    assert "1 letter sent again to the group that failed." in one.said()
+    assert "headrace dead-letters redrive orders.billing.dead 0/0 --reason mended --execute" in (
+        one.said()
+    )
+    assert records(at, "orders.billing.retry") == [(b"k0", b'{"order": 1000}')]
+    edited = {"action": "redrive", "at": "0/1", "edited": "1", "value": '{"order":\r\n7}'}
+    visitor.post(path, edited)
+    assert (b"k2", b'{"order":\n7}') in records(at, "orders.billing.retry")
+    away = visitor.post(
+        path, {"action": "discard", "scope": "filter", "error": "TimeoutError", "reason": "old"}
+    )
+    assert "letters put away." in away.said()
+    assert "TimeoutError" not in visitor.get(path).said()
+    assert "discarded by" in visitor.get(f"{path}?settled=1").said()
+    again = visitor.get(f"{path}/letter?at=0/0").said()
+    assert "redriven by" in again and "mended" in again
+    assert visitor.post(path, {"action": "redrive"}).status == 400
+
+
+# ---- live parts
+
+
+def test_a_tail_shows_what_comes_as_text(console: Served, at: Connection) -> None:
+    Topics(at).create("live", partitions=1)
+    visitor = console.visitor()
+    begun = visitor.frames("/topics/live/tail/stream", 2)
+    assert begun[0].startswith("event: begun")
+    assert begun[1].startswith("event: quiet")
+    frames = _frames_while_sending(console, 60)
+    rows = [row for frame in frames for row in frame["rows"]]
+    assert sum(frame["skipped"] for frame in frames) + len(rows) == 60
+    assert rows[-1]["value"] == "59 <b>"
+
+
+def _frames_while_sending(console: Served, count: int) -> list[Any]:
+    """Messages that are sent once the stream has begun, until all are told of."""
+    visitor = console.visitor()
+    asked = http.client.HTTPConnection(visitor.name, timeout=30)
+    asked.request("GET", "/topics/live/tail/stream", headers={"Host": visitor.name})
+    answer = asked.getresponse()
+    found: list[Any] = []
+    told, event, sent = 0, "", False
+    while told < count:
+        line = answer.readline().decode()
+        assert line, "the stream ended"
+        if line.startswith("event: "):
+            event = line.removeprefix("event: ").strip()
+        if line.startswith("data: ") and event == "messages":
+            frame = json.loads(line.removeprefix("data: "))
+            found.append(frame)
+            told += len(frame["rows"]) + frame["skipped"]
+        if event == "begun" and not sent:
+            sent = True
+            producer = console.site.console.access.producer()
+            for number in range(count):
+                producer.send("live", f"{number} <b>")
+            producer.flush()
+    asked.close()
+    return found
+
+
+def test_rates_are_streamed_once_there_are_two_samples(visitor: Visitor) -> None:
+    [frame] = visitor.frames("/live/rates", 1)
+    assert frame.startswith("event: rates\ndata: {")
+
+
+# ---- who is answered
+
+
+def test_a_stranger_is_refused(console: Served, visitor: Visitor) -> None:
+    assert visitor.get("/", Host="evil.example").status == 421
+    token = visitor.get("/create-topic").token()
+    fields = {"name": "stolen"}
+
+    def refused(**headers: str) -> int:
+        return visitor.post("/create-topic", fields, token=token, **headers).status
+
+    assert refused(Origin="http://evil.example") == 403
+    assert refused(Sec_Fetch_Site="cross-site") == 403
+    assert refused(Content_Type="text/plain") == 415
+    assert visitor.post("/create-topic", fields, token="0" * 64).status == 403
+    other = console.visitor()
+    assert other.post("/create-topic", fields, token=token).status == 403
+    assert (
+        "stolen"
+        not in Topics(connection(bootstrap=console.site.console.access.bootstrap)).cluster.topics
+    )
+    large = visitor.post("/topics/orders/send", {"value": "x" * (5 << 20)})
+    assert large.status == 413
+
+
+def test_the_cookie_is_for_us_alone(console: Served) -> None:
+    answer = console.visitor().get("/create-topic")
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+
+
+def test_a_read_only_console_changes_nothing(broker: Broker, at: Connection) -> None:
+    with Served(broker.bootstrap, read_only=True) as served:
+        visitor = served.visitor()
+        assert 'action="/create-topic"' not in visitor.get("/topics").text
+        token = visitor.get("/create-topic").token()
+        refused = visitor.post("/create-topic", {"name": "never"}, token=token)
+        assert (refused.status, "read-only" in refused.said()) == (403, True)
+    assert "never" not in Topics(at).cluster.topics
+
+
+def test_a_cluster_that_is_away_is_a_sentence_and_comes_back() -> None:
+    with Broker() as broker, Served(broker.bootstrap) as served:
+        visitor = served.visitor()
+        assert visitor.get("/topics").status == 200
+        bootstrap = broker.bootstrap
+        broker.stop()
+        gone = visitor.get("/topics")
+        assert gone.status == 503 and "No Kafka broker answers" in gone.said()
+        with Broker(port=int(bootstrap.rpartition(":")[2])):
+            assert visitor.get("/topics").status == 200

@@ -1,0 +1,73 @@
+"""Delayed messages in the console: listed by due time, cancelled, delivered now, sent delayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from headrace.client.admin import Admin
+from headrace.client.connection import Connection, connection
+from headrace.client.producer import Producer
+from headrace.client.reading import RecordReader
+from headrace.testing import Broker
+from tests.console.served import Served, Visitor
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(delay=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def at(broker: Broker) -> Connection:
+    return connection(bootstrap=broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def visitor(broker: Broker, at: Connection) -> Iterator[Visitor]:
+    with Served(broker.bootstrap) as served:
+        visitor = served.visitor()
+        assert "No topic takes delayed messages yet" in visitor.get("/delayed").said()
+        made = visitor.post("/create-topic", {"name": "tea", "delayed": "1", "partitions": "1"})
+        assert "headrace topics create tea --partitions 1 --delayed" in made.said()
+        with Producer(at) as producer:
+            for number in range(3):
+                producer.send(
+                    "tea", f"cup {number}", key="pot", id=f"<b>{number}", delay=f"{number + 1}h"
+                )
+        yield visitor
+
+
+def first(at: Connection) -> bytes | None:
+    with closing(RecordReader(at, "tea", follow=True)) as reader:
+        return next(iter(reader.records())).value
+
+
+def test_what_waits_is_listed_cancelled_and_delivered_now(visitor: Visitor, at: Connection) -> None:
+    listed = visitor.get("/delayed?topic=tea")
+    assert listed.said().index("<b>0") < listed.said().index("<b>1") < listed.said().index("<b>2")
+    assert "<b>1" not in listed.text and "When they are due" in listed.text
+    assert "3 wait" in visitor.get("/").said()
+
+    which = {"topic": "tea", "partition": "0"}
+    cancelled = visitor.post("/delayed/cancel", which | {"id": "<b>1"})
+    assert "Cancelled: <b>1 will not be delivered." in cancelled.said()
+    again = visitor.post("/delayed/cancel", which | {"id": "<b>1"})
+    assert "Unknown: nothing waits in tea under <b>1." in again.said()
+
+    now = visitor.post("/delayed/now", which | {"id": "<b>2"})
+    assert "headrace delay reschedule tea '<b>2' --delay 0ms --partition 0" in now.said()
+    assert first(at) == b"cup 2"
+    assert "Nothing waits" in visitor.post("/delayed/now", which | {"id": "gone"}).said()
+
+
+def test_a_message_is_sent_with_a_delay(visitor: Visitor, at: Connection) -> None:
+    form = {"key": "pot", "value": "later", "delay": "2h", "id": "x"}
+    assert "Taken: it comes into tea in 2h." in visitor.post("/topics/tea/send", form).said()
+    assert Admin(at).delayed.cancel("tea", "x", key="pot").in_time
+    wrong = visitor.post("/topics/tea/send", form | {"delay": "soon"})
+    assert wrong.status == 502
+    assert visitor.get("/delayed?from=never").status == 400
