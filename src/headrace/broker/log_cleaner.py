@@ -202,7 +202,9 @@ class LogCleaner:
         leader = self._round.leader
         old = [self._round.segments[base] for base in group.sources]
         try:
-            removed = leader.log.swap_in(old, wall_ms=self._now.wall_ms)
+            # A follower may have cut its log meanwhile: then its last segment is one of these.
+            cut = leader.log.active in old
+            removed = None if cut else leader.log.swap_in(old, wall_ms=self._now.wall_ms)
         except KafkaError as problem:
             self.failed(str(problem), damaged=False)
             self._runner.stop()

@@ -118,7 +118,8 @@ class Port(ControllerAtHand):
 
 
 class ReplicatingCluster:
-    def __init__(self, folder, brokers=3, *, racks=False, **settings):
+    def __init__(self, folder, brokers=3, *, racks=False, compaction=None, **settings):
+        """`compaction` gives each broker's runner."""
         self.world = World(1)
         self.now = Now(0, self.world.now.wall_ms)
         self.network = Network(self.world, Counters())
@@ -127,7 +128,10 @@ class ReplicatingCluster:
         )
         self.members = {}
         for node_id in range(1, brokers + 1):
-            self._join(folder, node_id, rack=f"r{node_id}" if racks else None, **settings)
+            if racks:
+                settings["broker_rack"] = f"r{node_id}"
+            runner = compaction and compaction(node_id)
+            self._join(folder, node_id, compaction=runner, **settings)
         self.controller.node.controller.on_committed.append(self._spread)
         self.every(TICK_MS, self._tick)
         self.every(BEAT_MS, self._beat)
@@ -172,9 +176,7 @@ class ReplicatingCluster:
 
     # Members
 
-    def _join(self, folder, node_id, *, rack, **settings):
-        if rack is not None:
-            settings["broker_rack"] = rack
+    def _join(self, folder, node_id, **settings):
         member = ReplicatingBroker(self, node_id, folder / str(node_id), **settings)
         own = member.node.controller.on_committed
         own.remove(member.node.broker.image_changed)
@@ -198,7 +200,7 @@ class ReplicatingCluster:
                 bytes([node_id]).rjust(16, b"i"),
                 [listener],
                 [Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
-                rack,
+                settings.get("broker_rack"),
                 False,
                 [bytes([node_id]).rjust(16, b"f")],
             ),
