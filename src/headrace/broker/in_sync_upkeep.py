@@ -1,8 +1,8 @@
 """Looks after the in-sync replicas of all partitions that this broker leads with others.
 
 Every tick what the leaders propose goes to the controller, one AlterPartition at a time; every half
-`replica.lag.time.max.ms` those who lag are looked for. A node that has every partition alone pays
-for neither.
+`replica.lag.time.max.ms` those who lag are looked for, and followers here whose logs are damaged. A
+node that has every partition alone pays for neither.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class InSyncUpkeep:
                 for replica in topic.here():
                     if replica.leading is not None:
                         replica.tick(now_ms)
+                    elif replica.look_for_damage():
+                        broker.replica_fetching.follow(replica)
         self.propose(now)
 
     def propose(self, now: Now) -> None:

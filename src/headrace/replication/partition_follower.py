@@ -7,8 +7,10 @@ watermark nor the start follow the leader's. Who names an epoch that the leader 
 waits for the metadata; all other refusals are tried again after `replica.fetch.backoff.ms`.
 
 A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
-because it has them, so it first stops to fetch until the leader has it leave, then cuts its log at
-the damage and fetches from there like any other that is behind.
+because it has them, so it first asks for the offset of the damage now and then, which says that it
+has no more than that, until the leader has it leave. Then it cuts its log there and fetches like
+any other that is behind. Where too few would stay in sync it goes on as it is: what it has behind
+the damage may be needed.
 """
 
 from __future__ import annotations
@@ -30,6 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OFFSETS_ELSEWHERE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+# What happens while roles change: the metadata of one side are older than those of the other.
+EXPECTED = (
+    ErrorCode.NONE,
+    *OFFSETS_ELSEWHERE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 _length = Struct(">i").unpack_from
 
 
@@ -57,6 +69,8 @@ class FollowerRole:
         "leader",
         "epoch",
         "is_counted_on",
+        "can_be_spared",
+        "refusal",
         "fetches_from_ms",
         "is_fenced",
         "lost",
@@ -72,20 +86,27 @@ class FollowerRole:
         self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
         self.damage: int | None = None  # our log cannot be read from here on
         self.is_counted_on = False  # it may be elected for what it has: in the ISR, or eligible
+        self.can_be_spared = False  # enough are in sync without it
+        self.refusal = 0  # the leader's last one
         self.counts_on_us(partition)
 
     def counts_on_us(self, partition: PartitionImage) -> None:
         broker_id = self.replica.broker.id
         self.is_counted_on = broker_id in (*partition.isr, *partition.eligible_leader_replicas)
+        self.can_be_spared = len(partition.isr) > self.replica.minimum
 
     def fetch_position(self, now_ms: int, wall_ms: int) -> Position | None:
         """Where to fetch from; None: not now."""
         replica = self.replica
         if self.leader == NO_LEADER or self.is_fenced or self.lost or now_ms < self.fetches_from_ms:
             return None
-        if self.damage is not None and not self._repair(self.damage, wall_ms):
-            return None
         found = replica.log
+        if self.damage is not None:
+            if not self.is_counted_on:
+                self._repair(self.damage, wall_ms)
+            elif self.can_be_spared:
+                self.back_off(now_ms)
+                return Position(self.damage, self.epoch, found.epochs.latest, found.start_offset)
         if replica.vouched_end() < found.end_offset:
             return None  # a fetch says that we have it, and a power cut could take it back
         return Position(found.end_offset, self.epoch, found.epochs.latest, found.start_offset)
@@ -95,6 +116,14 @@ class FollowerRole:
         if asked.leader_epoch != self.epoch or asked.offset != self.replica.log.end_offset:
             return  # of another time
         code = answer.error_code
+        if code != self.refusal:
+            self.refusal = code
+            if code not in EXPECTED:
+                log.warning(
+                    "%s-%d: broker %d refuses a fetch from offset %d with error %d",
+                    self.replica.topic, self.replica.index, self.leader, asked.offset,
+                    code,
+                )  # fmt: skip
         if code == ErrorCode.NONE:
             try:
                 self._take_records(answer, wall_ms)
@@ -157,17 +186,22 @@ class FollowerRole:
             replica.high_watermark = offset
             replica.on_progress(replica)
 
-    def damaged_from(self, offset: int) -> None:
-        """The log cannot be read from `offset` on."""
-        self.damage = offset if self.damage is None else min(self.damage, offset)
-
-    def _repair(self, damage: int, wall_ms: int) -> bool:
-        """Cut the damage off, once nobody counts on what is behind it; whether that was done."""
-        if self.is_counted_on:
+    def damaged_from(self, offset: int) -> bool:
+        """The log cannot be read from `offset` on; whether that is news."""
+        if self.damage is not None and self.damage <= offset:
             return False
-        self._truncate(min(damage, self.replica.log.end_offset), wall_ms)
-        self.damage = None
+        self.damage = offset
         return True
+
+    def _repair(self, damage: int, wall_ms: int) -> None:
+        """Cut the damage off: nobody counts on what is behind it."""
+        replica = self.replica
+        log.warning(
+            "%s-%d: the log is damaged from offset %d on: it is fetched again from there",
+            replica.topic, replica.index, damage,
+        )  # fmt: skip
+        self._truncate(min(damage, replica.log.end_offset), wall_ms)
+        self.damage = None
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:

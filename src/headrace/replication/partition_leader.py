@@ -186,6 +186,17 @@ class LeaderRole:
         self.joining = replica
         return (*sorted(self.isr), replica)
 
+    def shrink_by(self, replica: int, high_watermark: int) -> tuple[int, ...] | None:
+        """The ISR to propose without one that lacks what is committed: it has said so, by asking
+        for that again. It may have lost it, or found it damaged."""
+        if (
+            self.proposal is not None
+            or replica not in self.isr
+            or self.followers[replica].end_offset >= high_watermark
+        ):
+            return None
+        return tuple(sorted(self.isr - {replica}))
+
     def shrink(self, end_offset: int, now_ms: int) -> tuple[int, ...] | None:
         """The ISR to propose without those who lag; None: nobody does, or we wait for an answer."""
         self.seen_ms = now_ms

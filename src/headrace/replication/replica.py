@@ -323,9 +323,11 @@ class Replica(Generic[L]):
             end_offset=end_offset,
             now_ms=now_ms,
         )
-        grown = leading.grow(follower, self.high_watermark)
-        if grown is not None:
-            self._propose(leading, grown)
+        changed = leading.grow(follower, self.high_watermark) or leading.shrink_by(
+            follower, self.high_watermark
+        )
+        if changed is not None:
+            self._propose(leading, changed)
         self.advance()
         if position.start_offset != known_start:
             self.on_progress(self)  # somebody may wait for records to be gone everywhere
@@ -385,6 +387,18 @@ class Replica(Generic[L]):
             return
         committed = leading.committed(self.vouched_end(), self.log.end_offset, self.min_in_sync)
         self.reach(committed)
+
+    @property
+    def minimum(self) -> int:
+        """`min.insync.replicas` as the topic says it."""
+        return self._minimum
+
+    def look_for_damage(self) -> bool:
+        """A follower whose log is damaged fetches it again; whether the damage is news."""
+        if self.following is None:
+            return False
+        damage = self.log.segments.first_damage(self.log.start_offset)
+        return damage is not None and self.following.damaged_from(damage)
 
     def require_in_sync(self, minimum: int) -> None:
         """`min.insync.replicas` of the topic; one that is above the number of replicas means all of

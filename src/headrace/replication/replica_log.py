@@ -35,6 +35,14 @@ class Epochs(Protocol):
     def assign(self, epoch: int, start_offset: int) -> None: ...
 
 
+class Segments(Protocol):
+    """What a replica asks of the files of its log."""
+
+    def first_damage(self, start_offset: int) -> int | None:
+        """The first offset that is known to be unreadable."""
+        ...
+
+
 class Writer(Protocol):
     """How batches get to the end of the log: the first two from a leader, the last from one."""
 
@@ -67,6 +75,9 @@ class Log(Protocol):
 
     @property
     def producers(self) -> Producers: ...
+
+    @property
+    def segments(self) -> Segments: ...
 
     @property
     def epochs(self) -> Epochs: ...

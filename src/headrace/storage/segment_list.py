@@ -141,5 +141,13 @@ class SegmentList:
         """What is known to be damaged, in the order of offsets."""
         return [damage for segment in self.items for damage in segment.damage]
 
+    def first_damage(self, start_offset: int) -> int | None:
+        """The first offset that is known to be unreadable, from where the log begins."""
+        for segment in self.items:
+            for damage in segment.damage:
+                if damage.next_offset > start_offset:
+                    return max(damage.first_offset, start_offset)
+        return None
+
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.items)

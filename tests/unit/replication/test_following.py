@@ -141,14 +141,23 @@ def test_damage_is_repaired_when_nobody_counts_on_the_replica_any_more() -> None
     for follower in (2, 3, 2, 3, 2):
         stage.fetch(follower)
     role(stage, 2).damaged_from(1)
-    assert role(stage, 2).fetch_position(stage.now_ms, 0) is None
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 1, "it says what it can read"
+    stage.answer(2, position)
+    leading = stage[1].leading
+    assert leading is not None and leading.proposal is not None
+    assert [member for member, _ in leading.proposal.isr] == [1, 3], "it lacks what is committed"
     assert stage.values(2) == [b"a", b"b", b"c"], "it may be elected, and is kept as it is"
+    assert role(stage, 2).fetch_position(stage.now_ms, 0) is None, "after a while it says so again"
+    stage.now_ms += 1_000
     out = stage.metadata._replace(isr=(1,), eligible_leader_replicas=(2,), partition_epoch=1)
     stage.follow(out)
-    assert role(stage, 2).fetch_position(stage.now_ms, 0) is None, "it may still be elected"
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 3, "too few are in sync to do without it"
     stage.follow(out._replace(isr=(1, 3), eligible_leader_replicas=(), partition_epoch=2))
     position = role(stage, 2).fetch_position(stage.now_ms, 0)
     assert position is not None and position.offset == 1
+    assert stage.values(2) == [b"a"]
     stage.fetch(2)
     assert stage.values(2) == [b"a", b"b", b"c"]
 
