@@ -157,7 +157,7 @@ def take_a_new_disk_for_the_old_one(patch: Patch) -> None:
 # looks through all of them and says which.
 CAUGHT_BY: dict[Callable[[Patch], None], int] = {
     forget_the_vote: 18,
-    forget_the_leader: 443,
+    forget_the_leader: 330,
     forget_the_epoch: 1,
     vote_twice: 4,
     vote_for_a_shorter_log: 1,

@@ -18,7 +18,8 @@ from headrace.consensus.quorum_state import encode_quorum_state
 from headrace.simulator.counters import Counters
 from headrace.simulator.quorum_nodes_run import run_nodes_seed
 
-FIXED_SEEDS = (*range(40), 335)  # 335: a torn log that begins with zeros
+# 335: a torn log that begins with zeros; 143 and 267: a torn `recovery-point`.
+FIXED_SEEDS = (*range(40), 143, 267, 335)
 NOT_HERE = {  # what only the machine's own seeds have
     "snapshots_taken",
     "snapshots_installed",

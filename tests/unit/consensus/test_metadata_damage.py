@@ -14,7 +14,7 @@ import pytest
 
 from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum_state import read_quorum_state, write_quorum_state
-from headrace.consensus.recovery_point import encode_recovery_point
+from headrace.consensus.recovery_point import read_recovery_point
 from headrace.controller.controller_settings import ControllerSettings
 from headrace.server.real_disk import RealDisk
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
@@ -122,6 +122,20 @@ def test_without_a_recovery_point_only_damage_at_the_very_end_is_torn(tmp_path: 
     assert topics_after_start(tmp_path) == {"orders", "visits"}
 
 
+def test_a_torn_line_of_the_recovery_point_leaves_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed_with_topics(tmp_path)
+    path = metadata(tmp_path) / "recovery-point"
+    first = read_recovery_point(RealDisk(), str(metadata(tmp_path)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20] + bytes(20))
+    older = read_recovery_point(RealDisk(), str(metadata(tmp_path)))
+    assert older is not None and first is not None and older < first
+    assert "is torn" in caplog.text
+    assert topics_after_start(tmp_path) == set(NAMES)
+
+
 def test_a_damaged_recovery_point_is_said_and_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,8 +144,8 @@ def test_a_damaged_recovery_point_is_said_and_made_anew(
     assert topics_after_start(tmp_path) == set(NAMES)
     assert "recovery-point fails its checksum" in caplog.text
     quorum = QuorumOfOne(tmp_path)
-    written = (metadata(tmp_path) / "recovery-point").read_bytes()
-    assert written == encode_recovery_point(quorum.storage.recovery_point)
+    written = read_recovery_point(RealDisk(), str(metadata(tmp_path)))
+    assert written == quorum.storage.recovery_point
 
 
 def test_damage_that_the_newest_snapshot_covers_costs_nothing(
