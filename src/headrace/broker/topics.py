@@ -32,10 +32,12 @@ class Topic:
 
     def leader(self, index: int) -> PartitionLeader:
         """Raises NOT_LEADER_OR_FOLLOWER where another broker leads, or nobody."""
-        replica = self.replica(index)
-        if replica.led_since < 0:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return replica
+        if 0 <= index < len(self.replicas):
+            replica = self.replicas[index]
+            if replica is None or replica.led_since < 0:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return replica
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def replica(self, index: int) -> PartitionReplica:
         """Leading or following; raises NOT_LEADER_OR_FOLLOWER where this broker has none."""

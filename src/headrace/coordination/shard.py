@@ -358,6 +358,12 @@ class Shard:
     def _append(self, decision: Decision, wall_ms: int) -> None:
         machine, records = self.machine, decision.records
         encode = machine.codec.encode
+        if len(records) == 1 and decision.producer is None:  # most are one commit
+            encoded = encode(records[0])
+            end_offset = self._append_batch([encoded], None, wall_ms)
+            machine.replay(records[0])
+            self.applied_to = end_offset
+            return
         pending: list[Encoded] = []
         size = end_offset = 0
         for change in records:

@@ -13,6 +13,7 @@ from headrace.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 # base offset, length, (leader epoch), magic, (crc, attributes), last offset delta
 SEARCHED = Struct(">qi4xb6xi")
+SEARCHED_SIZE = SEARCHED.size
 # An index entry lies at most 4 KiB and a batch before what is sought: one read usually finds it.
 SEARCH_CHUNK = 8192
 ANY = 1 << 62
@@ -23,21 +24,22 @@ class NoBatch(Exception):
 
 
 def find_batch(
-    file: File, offset: int, position: int, end: int, *, not_below: int, not_above: int
+    file: File, offset: int, position: int, end: int, not_below: int, not_above: int
 ) -> tuple[int, int] | None:
     """Position and size of the first batch that ends at or after `offset`, if there is one.
 
     A batch must begin at `position`, with a base offset between the two limits.
     """
     unpack = SEARCHED.unpack_from
-    chunk, start = b"", position
+    start, chunk_end = position, 0
+    chunk = b""
     while position + HEADER_SIZE <= end:
-        at = position - start
-        if at + SEARCHED.size > len(chunk):
-            chunk, start, at = file.read(SEARCH_CHUNK, position), position, 0
-            if len(chunk) < SEARCHED.size:
+        if position + SEARCHED_SIZE > chunk_end:
+            chunk, start = file.read(SEARCH_CHUNK, position), position
+            chunk_end = start + len(chunk)
+            if len(chunk) < SEARCHED_SIZE:
                 return None
-        base_offset, length, magic, last_delta = unpack(chunk, at)
+        base_offset, length, magic, last_delta = unpack(chunk, position - start)
         size = length + LENGTH_OVERHEAD
         if (
             magic != MAGIC

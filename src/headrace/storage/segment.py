@@ -372,7 +372,8 @@ class Segment:
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and size of the first batch that ends at or after `offset`; DamagedRecords if
         that offset lies in a damaged range."""
-        self.load_indexes()
+        if not self._indexes_loaded:
+            self.load_indexes()
         try:
             return self._search(offset)
         except NoBatch as problem:
@@ -381,20 +382,17 @@ class Segment:
             return self._search(offset)
 
     def _search(self, offset: int) -> tuple[int, int] | None:
+        first = self.index.position_for(offset)
+        not_above = offset if first else ANY
+        if not self.damage:  # each fetch of what is not at the end of the log comes here
+            file = self.file or self._open_files.open(self)
+            return find_batch(file, offset, first, self.size, self.base_offset, not_above)
         for damage in self.damage:
             if damage.first_offset <= offset < damage.next_offset:
                 raise DamagedRecords(damage, self.path)
-        first = self.index.position_for(offset)
-        not_above = offset if first else ANY
         for begin, end in sound_ranges(self.damage, first, self.size):
-            found = find_batch(
-                self.open_file(),
-                offset,
-                begin,
-                end,
-                not_below=self.base_offset,
-                not_above=not_above if begin == first else ANY,
-            )
+            limit = not_above if begin == first else ANY
+            found = find_batch(self.open_file(), offset, begin, end, self.base_offset, limit)
             if found is not None:
                 return found
         return None

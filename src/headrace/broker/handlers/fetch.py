@@ -73,7 +73,9 @@ def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
 def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchResponse:
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     now_ms = call.now.monotonic_ms
-    follower = follower_of(request)
+    follower = None
+    if request.replica_id >= 0 or request.replica_state is not None:
+        follower = follower_of(request)
     if follower is not None and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
         return refuse_replica(request)
     try:
@@ -336,7 +338,8 @@ class Fetch:
         """Also asks whether the reader may read; each time, as that may change while it waits."""
         topics = self.broker.topics
         if not self.by_id:
-            self.require_readable(entry.topic)
+            if self.broker.authorizer is not None:
+                self.require_readable(entry.topic)
             topic = topics.by_name.get(entry.topic)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -16,7 +16,6 @@ from headrace.protocol.primitives import BROKEN, read_zigzag
 from headrace.protocol.record_batch import runs
 from headrace.protocol.record_batch.fast_walks import (
     check_headers,
-    require_positive,
     skip_bytes,
 )
 from headrace.protocol.record_batch.header import read_header
@@ -65,20 +64,19 @@ def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
     where it stands, and is only compared: a sixth less time than to step over it.
     """
     tombstones = False
-    append = keys.append
+    append, half = keys.append, HALF
     for _ in range(count):
         length = data[pos]
         if length < 128:
             at = pos + 2  # behind the length and the attributes
-            stop = pos + 1 + (length >> 1)
+            stop = pos + 1 + half[length]
         elif (second := data[pos + 1]) < 128:
             at = pos + 3
-            stop = pos - 62 + (length + (second << 7) >> 1)
-        else:
-            number, at = read_varint(data, pos)
-            stop = at + number
-            at += 1
-            length |= LONG
+            stop = pos - 62 + half[length] + (second << 6)
+        else:  # of 8 KiB and more, or its length has more bytes than it needs
+            pos, found = _long_record(data, pos, keys)
+            tombstones = tombstones or found
+            continue
         if data[at] < 128:  # timestamp delta
             at += 1
         elif data[at + 1] < 128:
@@ -100,19 +98,34 @@ def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
             append(data[begin:at])
         number = data[at]
         if number > 127:
-            # It has two bytes: with a third one, the record would be LONG.
+            # It has two bytes: with a third one, the record would be a long one.
             as_expected = number + (data[at + 1] << 7) - 122 == stop - at << 1
         else:
             as_expected = number + 4 == stop - at << 1
-        if not as_expected or data[stop - 1] or length & UNUSUAL:
-            found = _unusual_end(data, at, stop, length)
-            tombstones = tombstones or (found and keys[-1] is not None)
+        if not as_expected or data[stop - 1]:
+            has_value, at = skip_bytes(data, at)
+            check_headers(data, at, stop)
+            tombstones = tombstones or not (has_value or keys[-1] is None)
         pos = stop
     return pos, tombstones
 
 
-LONG = 256  # beside the first byte of a record's length: that has three bytes or more
-UNUSUAL = LONG | 1  # the sign of a varint is in its first byte
+# Half of a length's first byte; a negative one, which is odd, ends behind every batch.
+HALF = [number >> 1 if number % 2 == 0 else 1 << 62 for number in range(256)]
+
+
+def _long_record(data: bytes, pos: int, keys: Keys) -> tuple[int, bool]:
+    """The same for a record whose length has three bytes or more."""
+    length, at = read_varint(data, pos)
+    if length < 0:
+        raise MalformedMessage("record: a negative length")
+    stop = at + length
+    _, at = read_zigzag(data, at + 1)
+    _, at = read_varint(data, at)
+    at = _unusual_key(data, at, keys)
+    has_value, at = skip_bytes(data, at)
+    check_headers(data, at, stop)
+    return stop, not (has_value or keys[-1] is None)
 
 
 def _unusual_key(data: bytes, at: int, keys: Keys) -> int:
@@ -121,14 +134,6 @@ def _unusual_key(data: bytes, at: int, keys: Keys) -> int:
     end = begin + max(length, 0)
     keys.append(short(data[begin:end]) if length >= 0 else None)
     return end
-
-
-def _unusual_end(data: bytes, at: int, stop: int, length: int) -> bool:
-    """Value and headers of a record, whatever they are; whether there is no value."""
-    require_positive(length)
-    has_value, at = skip_bytes(data, at)
-    check_headers(data, at, stop)
-    return not has_value
 
 
 def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
