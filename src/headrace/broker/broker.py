@@ -348,6 +348,8 @@ class Broker:
                 if self.node_id not in partition.replicas or topic.has(index):
                     continue
                 opened[index] = self._open(described, index)
+                if partition.leader == self.node_id:  # writes a file: here, one in each step
+                    opened[index].begin_epoch(partition.leader_epoch)
                 yield
                 if topic_id not in self.image.topics_by_id:
                     return  # `_delete_files` comes behind

@@ -17,6 +17,7 @@ from headrace.protocol.messages import (
     init_producer_id,
     metadata,
 )
+from headrace.server.real_disk import RealDisk
 from tests.unit.broker.bench import PARKED, Bench
 
 E = ErrorCode
@@ -66,6 +67,28 @@ def test_others_are_served_while_a_topic_gets_its_files(bench):
     assert result.error_code == E.NONE
     assert len(folders(bench, "wide")) == MANY
     assert bench.produce("wide", "a", partition=MANY - 1).error_code == E.NONE
+
+
+def test_no_turn_writes_the_small_files_of_many_partitions(tmp_path):
+    """Each partition's folder, id and leader epoch are written in a step of its own."""
+    written = []
+
+    class CountingDisk(RealDisk):
+        def write_file(self, path, pieces, *, flush=True):
+            written.append(path)
+            super().write_file(path, pieces, flush=flush)
+
+    bench = Bench(tmp_path / "data", disk=CountingDisk())
+    bench.slowly = True
+    session, answer = ask_to_create(bench, "wide")
+    assert answer == PARKED
+    in_one_turn = []
+    while not session.outbox:
+        written.clear()
+        bench.settle()
+        in_one_turn.append(len(written))
+    assert sum(in_one_turn) >= MANY, "each partition has files of its own"
+    assert max(in_one_turn) < 10
 
 
 def test_nobody_is_sent_to_a_coordinator_whose_topic_has_no_files_yet(bench):
