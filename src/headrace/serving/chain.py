@@ -74,6 +74,26 @@ def or_refused(answer: Any | Parked, refuse: Callable[[ErrorCode], Any]) -> Any 
     return answer
 
 
+def all_of(answers: list[Any | Parked], finish: Callable[[list[Any]], Any]) -> Any | Parked:
+    """What `finish` makes of them when all are there; each of them waits for itself and answers
+    its own refusals (`or_refused`)."""
+    waiting = [answer for answer in answers if isinstance(answer, Parked)]
+    if not waiting:
+        return finish(answers)
+
+    def attempt(expired: bool) -> Any | None:
+        for place, answer in enumerate(answers):
+            if isinstance(answer, Parked):
+                found = answer.attempt(expired)
+                if found is None:
+                    return None
+                answers[place] = found
+        return finish(answers)
+
+    hangs_on = list({id(thing): thing for each in waiting for thing in each.hangs_on}.values())
+    return Parked(attempt, deadline_ms=max(each.deadline_ms for each in waiting), hangs_on=hangs_on)
+
+
 def one_after_the_other(
     purgatory: Purgatory,
     tasks: list[Callable[[], Any | Parked]],

@@ -14,6 +14,7 @@ from headrace.protocol.messages import (
     find_coordinator,
     list_offsets,
     metadata,
+    offset_commit,
     offset_fetch,
     offset_for_leader_epoch,
 )
@@ -49,7 +50,22 @@ def committed_of_many():
     return offset_fetch.OffsetFetchRequest(groups=[group])
 
 
+def commit_of_many(indexes=range(MANY)):
+    parts = [
+        offset_commit.OffsetCommitRequestPartition(index, number, -1, "")
+        for number, index in enumerate(indexes)
+    ]
+    topic = offset_commit.OffsetCommitRequestTopic("orders", bytes(16), parts)
+    return offset_commit.OffsetCommitRequest("g", topics=[topic])
+
+
 LARGE = {
+    "OffsetCommit": (
+        offset_commit,
+        8,
+        commit_of_many,
+        lambda answer: {p.partition_index: p.error_code for p in answer.topics[0].partitions},
+    ),
     "Metadata": (
         metadata,
         9,
@@ -144,6 +160,25 @@ def test_a_large_request_is_answered_in_slices_as_it_would_be_at_once(bench, nam
     bench.settle()
     assert codes(bench.answer_on(session, messages, version)) == at_once
     assert len(at_once) >= MANY and not session.muted and not session.line
+
+
+def test_a_large_commit_is_refused_from_where_it_may_not_go_on(bench):
+    """It commits for a group without members; then somebody joins. What it was told is true."""
+    bench.slowly = True
+    session = bench.connect()
+    request = commit_of_many([0] * MANY)
+    assert bench.ask(offset_commit, request, version=8, session=session) == PARKED
+    while bench.committed("g", "orders") == -1:
+        bench.settle()
+    bench.join("g", session=bench.connect(), version=3)
+    bench.slowly = False
+    bench.settle()
+    [topic] = bench.answer_on(session, offset_commit, 8).topics
+    codes = [part.error_code for part in topic.partitions]
+    taken = codes.count(E.NONE)
+    assert 0 < taken < MANY and len(codes) == MANY
+    assert codes == [E.NONE] * taken + [E.UNKNOWN_MEMBER_ID] * (MANY - taken)
+    assert bench.committed("g", "orders") == taken - 1
 
 
 def test_requests_behind_a_large_one_are_answered_after_it(bench):

@@ -4,9 +4,13 @@ Members commit for their generation or epoch; others may as long as the group ha
 Partitions that are not there are refused, one by one.
 v2-4 retention time. v3 throttle time. v6 leader epoch (KIP-320). v7 static members. v8 flexible.
 v9 groups of the consumer protocol (KIP-848). v10 topic ids. Needs READ on the group and each topic.
+A commit of very many partitions is taken as several, each checked and written as a whole: others
+have their turn between them, and what a later one is refused for stands beside its partitions.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
 from headrace.broker.recognized.offset_commit import remember, throttled
@@ -19,13 +23,15 @@ from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import offset_commit as messages
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked
-from headrace.serving.chain import or_refused
+from headrace.serving.chain import all_of, or_refused
 from headrace.serving.rights import GROUP, TOPIC, may
 
 FIRST_VERSION_WITH_IDS = 10
@@ -33,9 +39,75 @@ END_OF_TIME_MS = 2**63 - 1  # as far as the record of an offset can say
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 READ = Operation.READ
+# Of one turn: about 15 ms of processor time.
+MOST_AT_ONCE = 500
 
 
 def handle(
+    broker: Broker, request: OffsetCommitRequest, call: Call
+) -> OffsetCommitResponse | Parked | Steps:
+    count = 0
+    for topic in request.topics:
+        count += len(topic.partitions)
+    if count > MOST_AT_ONCE:
+        return commit_in_parts(broker, request, call)
+    answered = commit(broker, request, call)
+    if count == len(request.topics) == 1 and type(answered) is OffsetCommitResponse:
+        remember_accepted(broker, request, call, answered)
+    return answered
+
+
+def commit_in_parts(broker: Broker, request: OffsetCommitRequest, call: Call) -> Steps:
+    response = OffsetCommitResponse()
+    answers: list[OffsetCommitResponse | Parked] = []
+    for part in parts_of(request):
+        answers.append(commit(broker, part, call))
+        yield
+
+    def finish(found: list[OffsetCommitResponse]) -> OffsetCommitResponse:
+        for topic in (topic for each in found for topic in each.topics):
+            last = response.topics[-1] if response.topics else None
+            if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+                last.partitions += topic.partitions
+            else:
+                response.topics.append(topic)
+        return response
+
+    return all_of(answers, finish)
+
+
+def parts_of(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
+    """Requests of at most so many partitions each, in order."""
+
+    def part_with(topics: list[OffsetCommitRequestTopic]) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            request.retention_time_ms,
+            topics,
+        )
+
+    taken: list[OffsetCommitRequestTopic] = []
+    room = MOST_AT_ONCE
+    for topic in request.topics:
+        first = 0
+        while first < len(topic.partitions) or not topic.partitions:
+            some = topic.partitions[first : first + room]
+            taken.append(OffsetCommitRequestTopic(topic.name, topic.topic_id, some))
+            first += len(some)
+            room -= max(len(some), 1)
+            if room <= 0:
+                yield part_with(taken)
+                taken, room = [], MOST_AT_ONCE
+            if not some:
+                break
+    if taken:
+        yield part_with(taken)
+
+
+def commit(
     broker: Broker, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse | Parked:
     if not may(broker, call, READ, GROUP, request.group_id):
@@ -62,10 +134,20 @@ def handle(
         )
     except KafkaError as refusal:
         return refuse(refusal.code)
-    if len(commits) == len(accepted) == 1 and len(request.topics) == 1 and answered is response:
-        topic = broker.image.topics[commits[0][0]]
-        remember(call, request, topic, response)
     return or_refused(answered, refuse)
+
+
+def remember_accepted(
+    broker: Broker, request: OffsetCommitRequest, call: Call, response: OffsetCommitResponse
+) -> None:
+    """One partition was committed: the next such request is recognized by its bytes."""
+    [topic], [answer] = request.topics, response.topics
+    if answer.partitions[0].error_code != NONE:
+        return
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
+    image = broker.image
+    known = image.topics_by_id[topic.topic_id] if by_id else image.topics[topic.name]
+    remember(call, request, known, response)
 
 
 def read(
