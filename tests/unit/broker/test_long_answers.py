@@ -181,6 +181,22 @@ def test_a_large_commit_is_refused_from_where_it_may_not_go_on(bench):
     assert bench.committed("g", "orders") == taken - 1
 
 
+def test_metadata_of_very_many_partitions_is_told_in_slices(bench, monkeypatch):
+    """A topic that is made meanwhile is in the next answer at the latest."""
+    monkeypatch.setattr("headrace.broker.handlers.metadata.MANY_PARTITIONS", 1)
+    everything = metadata.MetadataRequest(topics=None)
+    bench.slowly = True
+    session = bench.connect()
+    assert bench.ask(metadata, everything, version=9, session=session) == PARKED
+    bench.slowly = False
+    bench.create("late")
+    told = bench.answer_on(session, metadata, 9).topics
+    assert {topic.name for topic in told} >= {"orders", "__consumer_offsets"}
+    again = bench.ask(metadata, everything, version=9).topics
+    assert "late" in {topic.name for topic in again}
+    assert len(again[0].partitions) >= 1
+
+
 def test_requests_behind_a_large_one_are_answered_after_it(bench):
     messages, version, request, _ = LARGE["Metadata"]
     bench.slowly = True

@@ -35,7 +35,11 @@ def handle(
 ) -> ConsumerGroupDescribeResponse | Parked:
     waits: list[Parked] = []
     groups = []
-    for group_id in dict.fromkeys(request.group_ids):
+    seen: set[str] = set()
+    for group_id in request.group_ids:
+        if group_id in seen:
+            continue
+        seen.add(group_id)
         already = len(waits)
         groups.append(describe(broker, group_id, call, waits))
         refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))

@@ -18,6 +18,7 @@ from headrace.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import GROUP, require
 
@@ -27,7 +28,11 @@ def handle(
 ) -> DeleteGroupsResponse | Parked:
     response = DeleteGroupsResponse()
     waits: list[Parked] = []
-    for group_id in dict.fromkeys(request.groups_names):
+    seen: set[str] = set()
+    for group_id in request.groups_names:
+        if group_id in seen:
+            continue
+        seen.add(group_id)
         result = DeletableGroupResult(group_id)
         response.results.append(result)
         try:
@@ -43,4 +48,4 @@ def handle(
     return after_all(waits, response)
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 3))
+API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=steps_of(handle))

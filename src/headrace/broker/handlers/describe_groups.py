@@ -37,7 +37,11 @@ def handle(
 ) -> DescribeGroupsResponse | Parked:
     waits: list[Parked] = []
     groups = []
-    for group_id in dict.fromkeys(request.groups):
+    seen: set[str] = set()
+    for group_id in request.groups:
+        if group_id in seen:
+            continue
+        seen.add(group_id)
         already = len(waits)
         groups.append(describe(broker, group_id, call, waits))
         refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))

@@ -21,6 +21,7 @@ from headrace.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
 
@@ -32,7 +33,11 @@ def handle(
 ) -> DescribeTransactionsResponse | Parked:
     found = []
     waits: list[Parked] = []
-    for transactional_id in dict.fromkeys(request.transactional_ids):
+    seen: set[str] = set()
+    for transactional_id in request.transactional_ids:
+        if transactional_id in seen:
+            continue
+        seen.add(transactional_id)
         already = len(waits)
         try:
             found.append(describe(broker, transactional_id, call, waits))
@@ -72,4 +77,4 @@ def describe(
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1))
+API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=steps_of(handle))

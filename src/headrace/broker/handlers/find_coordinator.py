@@ -34,18 +34,17 @@ def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | Parked:
     many = call.version >= FIRST_VERSION_WITH_MANY
-    keys = list(dict.fromkeys(request.coordinator_keys)) if many else [request.key]
+    keys = request.coordinator_keys if many else [request.key]
     coordinator = broker.coordinators.get(request.key_type)
-    denied = denied_keys(broker, request.key_type, keys, call)
 
     def answer() -> FindCoordinatorResponse:
-        found = find_all(broker, request, call, keys, denied)
+        found = find_all(broker, request, call, keys)
         return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
 
     if (
         coordinator is not None
         and coordinator.topic not in broker.image.topics
-        and len(denied) < len(set(keys))
+        and any(may_ask(broker, request.key_type, key, call) for key in keys)
     ):
         partitions, replicas, settings = coordinator.topic_rules()
         try:
@@ -65,30 +64,29 @@ def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
         coordinator is not None and coordinator.topic not in broker.image.topics
     ):
         return handle(broker, request, call)
-    keys = list(dict.fromkeys(request.coordinator_keys))
-    denied = denied_keys(broker, request.key_type, keys, call)
-    found = yield from in_steps(find_all)(broker, request, call, keys, denied)
+    found = yield from in_steps(find_all)(broker, request, call, request.coordinator_keys)
     return FindCoordinatorResponse(coordinators=found)
 
 
 def find_all(
-    broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str], denied: set[str]
+    broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
 ) -> list[Coordinator]:
+    """Each key once, whoever names it again."""
     coordinator = broker.coordinators.get(request.key_type)
-    found = []
+    found: dict[str, Coordinator] = {}
     for key in keys:
-        if key in denied:
-            found.append(refuse(key, request.key_type))
+        if key in found:
+            continue
+        if may_ask(broker, request.key_type, key, call):
+            found[key] = find(broker, coordinator, key, call.session.listener)
         else:
-            found.append(find(broker, coordinator, key, call.session.listener))
-    return found
+            found[key] = refuse(key, request.key_type)
+    return list(found.values())
 
 
-def denied_keys(broker: Broker, key_type: int, keys: list[str], call: Call) -> set[str]:
+def may_ask(broker: Broker, key_type: int, key: str, call: Call) -> bool:
     resource = RESOURCE_OF.get(key_type)
-    if broker.authorizer is None or resource is None:
-        return set()
-    return {key for key in keys if not may(broker, call, Operation.DESCRIBE, resource, key)}
+    return resource is None or may(broker, call, Operation.DESCRIBE, resource, key)
 
 
 def refuse(key: str, key_type: int) -> Coordinator:
