@@ -12,27 +12,25 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.admission_ahead import FIRST_PRODUCE_THAT_ADDS, Admitted
+from headrace.broker.partition_journal import journal_of
 from headrace.coordination.transaction.machine import Producer
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
 from headrace.environment import Now
-from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages.produce import ProduceRequest
 from headrace.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Call, Parked
-from headrace.serving.rights import TOPIC, may
+from headrace.serving.api import Parked
+from headrace.serving.chain import chain
 from headrace.storage.append_rules import RecordsRefused
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-WRITE = Operation.WRITE
-# Produce: from which version the partition is added, a client knows TRANSACTION_ABORTABLE.
-FIRST_PRODUCE_THAT_ADDS = 12
+# Produce: from which version a client knows TRANSACTION_ABORTABLE.
 FIRST_PRODUCE_WITH_ABORTABLE = 11
-# The same of TxnOffsetCommit.
+# TxnOffsetCommit: from which version the partition is added by it, and that code is known.
 FIRST_COMMIT_THAT_ADDS = 5
 FIRST_COMMIT_WITH_ABORTABLE = 4
 # What the coordinator cannot say now. Older clients know these only of a coordinator; this code
@@ -41,46 +39,9 @@ PASSING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NETWORK_EXCEPTION,
 }
 _PRODUCER = Struct(">qhi")  # id, epoch, first sequence
-MOST_REFUSED = 10_000
-
-
-class RefusedSequences:
-    """Where older clients began to write before their transaction knew the partition.
-
-    They send several batches before they hear of the first. If that is refused, the next one must
-    not be taken in its place when the partition has become known, or their order is lost; a
-    partition that knows nothing of the producer would take any sequence. Kept in memory only, as
-    by Apache Kafka; the oldest are forgotten.
-    """
-
-    __slots__ = ("_lowest",)
-
-    def __init__(self) -> None:
-        # partition and producer id -> epoch, lowest sequence
-        self._lowest: dict[tuple[Partition, int], tuple[int, int]] = {}
-
-    def note(self, partition: Partition, producer: Producer, sequence: int) -> None:
-        key = partition, producer.id
-        epoch, lowest = self._lowest.get(key, (producer.epoch, sequence))
-        if epoch <= producer.epoch:
-            first = min(lowest, sequence) if epoch == producer.epoch else sequence
-            self._lowest[key] = producer.epoch, first
-            if len(self._lowest) > MOST_REFUSED:
-                del self._lowest[next(iter(self._lowest))]
-
-    def require_not_behind(self, partition: Partition, producer: Producer, sequence: int) -> None:
-        if not self._lowest:
-            return
-        key = partition, producer.id
-        epoch, lowest = self._lowest.get(key, (-1, 0))
-        if epoch == producer.epoch and sequence > lowest:
-            raise RecordsRefused(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer.id} sent sequence {sequence}, {lowest} was refused before it",
-            )
-        self._lowest.pop(key, None)
 
 
 def require_admitted(
@@ -90,8 +51,10 @@ def require_admitted(
     records: Any,
     version: int,
     now: Now,
+    ahead: Admitted | None,
 ) -> None:
-    """Refuse a transactional batch whose transaction does not know this partition."""
+    """Refuse a transactional batch whose transaction does not know this partition. `ahead` is what
+    the coordinator has said when it was asked before."""
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(records) < HEADER_SIZE:
@@ -108,7 +71,9 @@ def require_admitted(
     partition = (leader.topic, leader.index)
     adds = version >= FIRST_PRODUCE_THAT_ADDS
     try:
-        if adds:
+        if ahead is not None:
+            ahead.require(partition, producer)
+        elif adds:
             broker.transactions.add_partitions(
                 transactional_id, producer, frozenset([partition]), BUMPS_EPOCH, now
             )
@@ -150,44 +115,16 @@ def as_told_to_producers(code: ErrorCode, version: int) -> ErrorCode:
     return ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
 
 
-def admit_ahead(broker: Broker, request: ProduceRequest, call: Call) -> Any | Parked:
-    """With durability `disk`: what the request adds must be on the disk before its records.
-
-    Parked while that takes; anything else: go on. Whatever is refused here is refused again, with
-    its code, when the records come to their partitions.
-    """
-    if call.version < FIRST_PRODUCE_THAT_ADDS or not request.transactional_id:
-        return None
-    added: dict[Producer, set[Partition]] = {}
-    for data in request.topic_data:
-        topic = broker.topics.by_id.get(data.topic_id) or broker.topics.by_name.get(data.name)
-        if topic is None or not may(broker, call, WRITE, TOPIC, topic.name, quietly=True):
-            continue
-        for part in data.partition_data:
-            if part.records is None or len(part.records) < HEADER_SIZE:
-                continue
-            producer_id, epoch, _ = _PRODUCER.unpack_from(part.records, PRODUCER_ID_AT)
-            leader = topic.leader_if_here(part.index)
-            if leader is None or leader.log.producers.has_open_transaction(producer_id, epoch):
-                continue
-            partition = (leader.topic, leader.index)
-            added.setdefault(Producer(producer_id, epoch), set()).add(partition)
-    try:
-        for producer, partitions in added.items():  # there is one, if the client is sane
-            return broker.transactions.add_partitions(
-                request.transactional_id, producer, frozenset(partitions), BUMPS_EPOCH, call.now
-            )
-    except KafkaError:
-        return None
-    return None
-
-
 # --- offsets
 
 
 def offsets_partition(broker: Broker, group_id: str) -> Partition:
     """Where a group's offsets lie."""
-    count = broker.groups.partitions or broker.values["offsets.topic.num.partitions"]
+    topic = broker.image.topics.get(broker.groups.topic)
+    if topic is None:
+        count: int = broker.values["offsets.topic.num.partitions"]
+    else:
+        count = len(topic.partitions)
     return broker.groups.topic, partition_for_group(group_id, count)
 
 
@@ -199,31 +136,51 @@ def admit_offsets(
     version: int,
     now: Now,
 ) -> Any | Parked:
-    """NONE, now or later; refusals are raised. `version` is TxnOffsetCommit's."""
-    adds = version >= FIRST_COMMIT_THAT_ADDS
+    """NONE or a code, now or later; `version` is TxnOffsetCommit's."""
     partition = offsets_partition(broker, group_id)
     if not broker.groups.partitions:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    leader = broker.topics.leader(*partition)
+    leader = journal_of(broker.groups.shard_of(group_id)).leader
     known = leader.log.producers.producers.get(producer.id)
     if known is not None and producer.epoch < known.epoch:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     if leader.log.producers.has_open_transaction(*producer):
         return ErrorCode.NONE
+    adds = version >= FIRST_COMMIT_THAT_ADDS
+    transactions = broker.transactions
+    to = transactions.waits_for(transactional_id, adds=adds)
     try:
-        if adds:
-            return broker.transactions.add_partitions(
+        if to is None and adds:
+            return transactions.add_partitions(
                 transactional_id, producer, frozenset([partition]), BUMPS_EPOCH, now
             )
-        if broker.values["transaction.partition.verification.enable"]:
+        if to is None and broker.values["transaction.partition.verification.enable"]:
             verify(broker, transactional_id, producer, partition, now)
     except KafkaError as refusal:
-        if refusal.code == ErrorCode.PRODUCER_FENCED:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH) from refusal
-        if (
-            refusal.code == ErrorCode.TRANSACTION_ABORTABLE
-            and version < FIRST_COMMIT_WITH_ABORTABLE
-        ):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE) from refusal
-        raise
-    return ErrorCode.NONE
+        return as_told_to_committers(refusal.code, version)
+    if to is None:
+        return ErrorCode.NONE
+    guard = transactions.guards.take(leader, producer.id)
+
+    def admitted(codes: dict[Partition, ErrorCode] | ErrorCode) -> ErrorCode:
+        transactions.guards.give_back(guard, producer.id)
+        code = codes[partition] if isinstance(codes, dict) else codes
+        if code == ErrorCode.NONE and not guard.holds:
+            code = ErrorCode.INVALID_TXN_STATE
+        return as_told_to_committers(code, version)
+
+    asked = transactions.ask_to_admit(
+        to, transactional_id, producer, frozenset([partition]), now, adds=adds
+    )
+    return chain(broker.purgatory, asked, admitted)
+
+
+def as_told_to_committers(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_COMMIT_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code == ErrorCode.NETWORK_EXCEPTION:
+        # Which makes older clients send again without looking for the coordinator, as in Apache.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code

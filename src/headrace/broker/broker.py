@@ -164,6 +164,11 @@ class Broker:
             TRANSACTION_KEY: self.transactions,
         }
 
+    @property
+    def peers(self) -> Peers | None:
+        """How others are asked; None: there are none."""
+        return self.replica_fetching.peers
+
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Something a fetch or a produce may wait for has happened to this partition."""
         if leader.waiting:

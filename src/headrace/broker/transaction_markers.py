@@ -1,10 +1,11 @@
 """How a decided transaction ends: a marker in each of its partitions, then the record of its end.
 
-Each step waits until the one before is committed. A partition that refuses its marker (a full disk,
-too few replicas) holds up neither the others nor their readers: it alone is asked again, after a
-pause that grows, until it takes the marker or is deleted. So is the record of the end, without new
-markers. Nothing of it is kept over a restart: what was decided stands in the log, and gets all its
-markers once more.
+Each step waits until the one before is committed. Partitions that this broker leads get their
+markers at once, others by their leaders (`marker_delivery.py`). A partition that refuses its marker
+(a full disk, too few replicas, another leader) holds up neither the others nor their readers: it
+alone is asked again, after a pause that grows, until it takes the marker or is deleted. So is the
+record of the end, without new markers. Nothing of it is kept over a restart or when another broker
+takes over: what was decided stands in the log, and gets all its markers once more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinator_waits import NO_DEADLINE_MS
+from headrace.broker.marker_delivery import Marker, MarkerDelivery
 from headrace.broker.partition_journal import journal_of
 from headrace.coordination.shard import Shard
 from headrace.coordination.transaction.machine import TransactionMachine
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # The partition has heard of a later producer or coordinator: this marker has nothing to end there.
 OVERTAKEN = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+# Another broker that refuses is asked sooner: mostly its metadata or ours are old.
+FIRST_PAUSE_OF_OTHERS_MS = 100
 # A disk that refuses costs the log a look at all of its last segment, so it is not asked at once.
 FIRST_PAUSE_MS = 500
 LONGEST_PAUSE_MS = 8_000
@@ -47,7 +51,9 @@ class Ending:
     decided: Transaction
     left: list[Partition]  # have no marker yet
     written: Written = field(default_factory=list)  # up to where the markers reach
-    waits: bool = False  # for a commit
+    sent: set[Partition] = field(default_factory=set)  # on their way to other brokers
+    waits: bool = False  # for a commit, or for other brokers
+    waiting: dict[Any, None] = field(default_factory=dict)  # what hangs on it
     pause_ms: int = 0
     again_ms: int = 0  # monotonic; not before then
 
@@ -59,12 +65,13 @@ class Ending:
 class TransactionMarkers:
     """`complete` records the end of a transaction in its shard, or raises KafkaError."""
 
-    __slots__ = ("_broker", "_complete", "_endings")
+    __slots__ = ("_broker", "_complete", "_endings", "_delivery")
 
     def __init__(self, broker: Broker, complete: Callable[[Shard, Transaction], None]) -> None:
         self._broker = broker
         self._complete = complete
         self._endings: dict[str, Ending] = {}  # by transactional id
+        self._delivery = MarkerDelivery(broker)
 
     def keep_only(self, shards: Collection[Shard]) -> None:
         """Other brokers lead the others: they end what is decided there."""
@@ -72,6 +79,9 @@ class TransactionMarkers:
         for ending in list(self._endings.values()):
             if id(ending.shard) not in left:
                 del self._endings[ending.decided.id]
+
+    def tick(self) -> None:
+        self._delivery.tick()
 
     def finish(self, shard: Shard) -> None:
         """Whatever is decided in this shard and has not ended yet: begin, or try again."""
@@ -98,19 +108,20 @@ class TransactionMarkers:
             return  # the id has gone on without it
         try:
             if ending.left:
-                self._write_markers(ending)
-                self._when_committed(ending.written, ending)
+                if ending.again_ms <= self._broker.now.monotonic_ms:
+                    self._write_markers(ending)
+                    self._when_committed(ending.written, ending)
             else:
                 self._complete(ending.shard, ending.decided)
                 self._endings.pop(ending.decided.id, None)
         except KafkaError as refusal:
             self._pause(ending, refusal)
 
-    def _pause(self, ending: Ending, refusal: KafkaError) -> None:
+    def _pause(self, ending: Ending, refusal: KafkaError, first_ms: int = FIRST_PAUSE_MS) -> None:
         now = self._broker.now
         if not ending.pause_ms:
             log.warning("%s is decided, its end is tried again: %s", ending.decided.id, refusal)
-        ending.pause_ms = min(max(2 * ending.pause_ms, FIRST_PAUSE_MS), LONGEST_PAUSE_MS)
+        ending.pause_ms = min(max(2 * ending.pause_ms, first_ms), LONGEST_PAUSE_MS)
         ending.again_ms = now.monotonic_ms + ending.pause_ms
 
     # --- markers
@@ -121,21 +132,60 @@ class TransactionMarkers:
         places, ending.left = ending.left, []
         for place in places:
             try:
-                leader = self._leader(place)
+                leader = self._leader_here(place)
                 if leader is not None:
                     end_offset = self._write_marker(ending, leader)
                     ending.written.append((leader, end_offset, leader.led_since))
+                else:
+                    self._hand_over(ending, place)
             except KafkaError as refusal:
                 ending.left.append(place)
                 refused = refusal
+        self._delivery.send()
         if refused is not None:
             raise refused
 
-    def _leader(self, place: Partition) -> PartitionLeader | None:
-        """None: the topic was deleted, and what the transaction wrote with it."""
+    def _leader_here(self, place: Partition) -> PartitionLeader | None:
         topic, index = place
         found = self._broker.topics.by_name.get(topic)
-        return found.leader(index) if found is not None and index < len(found.replicas) else None
+        return None if found is None else found.leader_if_here(index)
+
+    def _hand_over(self, ending: Ending, place: Partition) -> None:
+        """To the partition's leader. A topic that was deleted has lost what the transaction wrote
+        to it, and needs no marker."""
+        topic, index = place
+        found = self._broker.image.topics.get(topic)
+        if found is None or index >= len(found.partitions):
+            return
+        leader = found.partitions[index].leader
+        if leader < 0 or leader == self._broker.node_id:  # not open yet, or no more
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no leader")
+        decided = ending.decided
+        ending.sent.add(place)
+        self._delivery.add(
+            leader,
+            Marker(
+                place,
+                decided.producer_id,
+                decided.epoch,
+                decided.state is State.PREPARE_COMMIT,
+                ending.shard.journal.epoch,
+                decided.client_version,
+                lambda code: self._delivered(ending, place, code),
+            ),
+        )
+
+    def _delivered(self, ending: Ending, place: Partition, code: ErrorCode) -> None:
+        """Another broker has the marker for good, or refuses it, or does not answer."""
+        ending.sent.discard(place)
+        if code in OVERTAKEN:
+            log.warning("%s-%d needs no marker of %s: %s", *place, ending.decided.id, code.name)
+        elif code != ErrorCode.NONE:
+            ending.left.append(place)
+            if self._endings.get(ending.decided.id) is ending:
+                refusal = KafkaError(code, f"{place[0]}-{place[1]} is led by another broker")
+                self._pause(ending, refusal, FIRST_PAUSE_OF_OTHERS_MS)
+        self._broker.purgatory.wake(ending)
 
     def _write_marker(self, ending: Ending, leader: PartitionLeader) -> int:
         decided = ending.decided
@@ -157,6 +207,9 @@ class TransactionMarkers:
                         refusal)  # fmt: skip
             return 0
         self._broker.coordinator_appended(leader)
+        self._broker.transactions.guards.marker_written(
+            leader.topic, leader.index, decided.producer_id
+        )
         return end_offset
 
     # --- waiting
@@ -176,7 +229,7 @@ class TransactionMarkers:
             if not journal_of(ending.shard).is_led:
                 return False  # whoever leads it now ends the transaction
             self._take_back(written, ending)
-            if all(
+            if not ending.sent and all(
                 leader.high_watermark >= offset or self._is_gone(leader)
                 for leader, offset, _ in written
             ):
@@ -193,7 +246,7 @@ class TransactionMarkers:
             return
         ending.waits = True
         parked = Parked(
-            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[waits[0] for waits in written]
+            attempt, deadline_ms=NO_DEADLINE_MS, hangs_on=[ending, *(waits[0] for waits in written)]
         )
         parked.complete = complete
         self._broker.purgatory.park(parked)

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.admission import RefusedSequences
+from headrace.broker.admission_ahead import CoordinatorsElsewhere, Guards, Question
 from headrace.broker.coordinators import Coordinator
+from headrace.broker.partition_journal import journal_of
+from headrace.broker.refused_sequences import RefusedSequences
 from headrace.broker.topics import Topic
 from headrace.broker.transaction_markers import TransactionMarkers
 from headrace.coordination.shard import Decision, Later, Shard
@@ -24,12 +26,19 @@ from headrace.coordination.transaction.machine import (
     TransactionMachine,
     TransactionSettings,
 )
-from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
+from headrace.coordination.transaction.transaction import (
+    BUMPS_EPOCH,
+    NO_ID,
+    Partition,
+    Transaction,
+)
 from headrace.environment import Now
+from headrace.metadata.image import NO_LEADER
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.java_hash import partition_for_group
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Parked
-from headrace.serving.chain import chain
+from headrace.serving.chain import chain, or_refused
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -40,7 +49,15 @@ FEATURE = "transaction.version"
 
 
 class TransactionCoordinator(Coordinator):
-    __slots__ = ("refused", "_broker", "_settings", "_settings_of", "_markers")
+    __slots__ = (
+        "refused",
+        "guards",
+        "_broker",
+        "_settings",
+        "_settings_of",
+        "_markers",
+        "_elsewhere",
+    )
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -48,6 +65,8 @@ class TransactionCoordinator(Coordinator):
         self._settings_of: tuple[Any, Any] = (None, None)  # the values and features it was made of
         self._markers = TransactionMarkers(broker, self._complete)
         self.refused = RefusedSequences()
+        self.guards = Guards()
+        self._elsewhere = CoordinatorsElsewhere(broker)
         super().__init__(
             STATE_TOPIC,
             self._machine,
@@ -181,10 +200,57 @@ class TransactionCoordinator(Coordinator):
             now,
         )
 
+    # --- partitions whose transaction another broker coordinates
+
+    def waits_for(self, transactional_id: str, *, adds: bool) -> int | None:
+        """The broker whose answer a partition has to wait for, this one if it is the coordinator
+        and does not commit at once; None: it is told at once."""
+        try:
+            leader = journal_of(self.shard_of(transactional_id)).leader
+        except KafkaError as refusal:
+            if refusal.code != ErrorCode.NOT_COORDINATOR:
+                return None
+            return self._coordinator_elsewhere(transactional_id)
+        return self._broker.node_id if adds and not leader.commits_at_once else None
+
+    def _coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        topic = self._broker.image.topics.get(STATE_TOPIC)
+        if topic is None:
+            return None
+        index = partition_for_group(transactional_id, len(topic.partitions))
+        leader = topic.partitions[index].leader
+        return None if leader in (NO_LEADER, self._broker.node_id) else leader
+
+    def ask_to_admit(
+        self,
+        to: int,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[Partition],
+        now: Now,
+        *,
+        adds: bool,
+    ) -> Any | Parked:
+        """Of the broker that `waits_for` has named: a code for each partition, or one for all."""
+        if to != self._broker.node_id:
+            if not adds and not self._broker.values["transaction.partition.verification.enable"]:
+                return ErrorCode.NONE
+            question = Question(transactional_id, producer, partitions, not adds)
+            return self._elsewhere.ask(to, question, now)
+        try:
+            asked = self.add_partitions(transactional_id, producer, partitions, BUMPS_EPOCH, now)
+        except KafkaError as refusal:
+            return refusal.code
+        if isinstance(asked, Parked):
+            asked.mutes = True
+        return or_refused(asked, lambda code: code)
+
     # --- markers
 
     def tick(self, now: Now) -> None:
         super().tick(now)
+        self._markers.tick()
+        self._elsewhere.tick()
         for shard in list(self.shards.values()):
             self._markers.finish(shard)
 

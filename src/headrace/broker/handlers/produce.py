@@ -14,7 +14,8 @@ the topics of coordinators: INVALID_TOPIC_EXCEPTION.
 from __future__ import annotations
 
 from headrace.broker.acknowledgements import throttled
-from headrace.broker.admission import admit_ahead, require_admitted
+from headrace.broker.admission import require_admitted
+from headrace.broker.admission_ahead import Admitted, admit_ahead
 from headrace.broker.broker import Broker
 from headrace.broker.one_batch import (
     ALL,
@@ -39,7 +40,6 @@ from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked, Refused
-from headrace.serving.chain import chain
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
 from headrace.storage.append_rules import RecordsRefused
 
@@ -73,11 +73,14 @@ def handle(
         return refuse_all(request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
     if broker.authorizer is not None and not may_write_transactions(broker, request, call):
         return refuse_all(request, refusal(TRANSACTIONAL_ID))
-    if request.transactional_id is not None and broker.durable and acks == ALL:
-        admitted = admit_ahead(broker, request, call)
+    if request.transactional_id is not None:
+        admitted: ProduceResponse | Parked | None = admit_ahead(
+            broker, request, call, lambda ahead: append_all(broker, request, call, ahead)
+        )
         if isinstance(admitted, Parked):
             keep(request, call)
-            return chain(broker.purgatory, admitted, lambda _: append_all(broker, request, call))
+        if admitted is not None:
+            return admitted
     return append_all(broker, request, call)
 
 
@@ -120,7 +123,7 @@ def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) 
 
 
 def append_all(
-    broker: Broker, request: ProduceRequest, call: Call
+    broker: Broker, request: ProduceRequest, call: Call, ahead: Admitted | None = None
 ) -> ProduceResponse | Parked | None:
     acks = request.acks
     wall_ms = call.now.wall_ms
@@ -158,6 +161,7 @@ def append_all(
                         part.records,
                         call.version,
                         call.now,
+                        ahead,
                     )
                 if topic.is_internal and call.client_id() != ADMIN_CLIENT_ID:
                     raise KafkaError(

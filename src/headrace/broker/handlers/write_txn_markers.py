@@ -8,6 +8,8 @@ CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH
 from headrace.protocol.acls import Operation
@@ -25,69 +27,77 @@ from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import may_on_cluster
 
-# As long as Apache Kafka waits for its replicas here (request.timeout.ms).
-WAIT_MS = 30_000
+Codes = dict[tuple[int, str, int], ErrorCode]  # by producer, topic and partition
 
-Written = list[tuple[PartitionLeader, int]]
+
+@dataclass(slots=True)
+class Written:
+    """A marker that is in its log, and which the high watermark has not passed."""
+
+    key: tuple[int, str, int]
+    leader: PartitionLeader
+    end_offset: int
+    led_since: int
 
 
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, call: Call
 ) -> WriteTxnMarkersResponse | Parked:
-    written: Written = []
     allowed = may_on_cluster(broker, call, Operation.ALTER, quietly=True) or may_on_cluster(
         broker, call, Operation.CLUSTER_ACTION
     )
-    codes: dict[int, dict[str, dict[int, ErrorCode]]] = {}  # what is named twice is told once
+    codes: Codes = {}  # what is named twice is told once
+    late: list[Written] = []
     for marker in request.markers:
-        topics = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
-            found = topics.setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                found[index] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                key = marker.producer_id, topic.name, index
+                codes[key] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if allowed:
-                    found[index] = write(
-                        broker, marker, topic.name, index, call.now.wall_ms, written
-                    )
-    response = WriteTxnMarkersResponse(
-        [
-            WritableTxnMarkerResult(
-                producer_id,
-                [
-                    WritableTxnMarkerTopicResult(
-                        name,
-                        [WritableTxnMarkerPartitionResult(*pair) for pair in found.items()],
-                    )
-                    for name, found in topics.items()
-                ],
-            )
-            for producer_id, topics in codes.items()
-        ]
-    )
-    late = [each for each in written if each[0].high_watermark < each[1]]
+                    codes[key] = write(broker, marker, key, call.now.wall_ms, late)
     if not late:
-        return response
+        return response_of(codes)
 
     def attempt(expired: bool) -> WriteTxnMarkersResponse | None:
-        done = all(leader.high_watermark >= offset for leader, offset in late)
-        return response if done or expired else None
+        for each in list(late):
+            code = each.leader.outcome_of(each.end_offset, each.led_since)
+            if code is not None:  # what is decided stays so
+                codes[each.key] = code
+                late.remove(each)
+        if late and not expired:
+            return None
+        codes.update((each.key, ErrorCode.REQUEST_TIMED_OUT) for each in late)
+        return response_of(codes)
 
-    deadline_ms = call.now.monotonic_ms + WAIT_MS
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader for leader, _ in late])
+    deadline_ms = call.now.monotonic_ms + broker.values["request.timeout.ms"]
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[each.leader for each in late])
+
+
+def response_of(codes: Codes) -> WriteTxnMarkersResponse:
+    producers: dict[int, WritableTxnMarkerResult] = {}
+    topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
+    for (producer_id, name, index), code in codes.items():
+        if producer_id not in producers:
+            producers[producer_id] = WritableTxnMarkerResult(producer_id, [])
+        topic = topics.get((producer_id, name))
+        if topic is None:
+            topic = topics[producer_id, name] = WritableTxnMarkerTopicResult(name, [])
+            producers[producer_id].topics.append(topic)
+        topic.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+    return WriteTxnMarkersResponse(list(producers.values()))
 
 
 def write(
     broker: Broker,
     marker: WritableTxnMarker,
-    topic: str,
-    index: int,
+    key: tuple[int, str, int],
     wall_ms: int,
-    written: Written,
+    late: list[Written],
 ) -> ErrorCode:
     if marker.producer_id < 0:
         return ErrorCode.INVALID_REQUEST  # a batch with this id is of no producer at all
     try:
-        leader = broker.topics.leader(topic, index)
+        leader = broker.topics.leader(*key[1:])
         end_offset = leader.append_marker(
             wall_ms,
             commit=marker.transaction_result,
@@ -99,7 +109,9 @@ def write(
     except KafkaError as refusal:
         return refusal.code
     broker.coordinator_appended(leader)
-    written.append((leader, end_offset))
+    broker.transactions.guards.marker_written(*key[1:], marker.producer_id)
+    if leader.high_watermark < end_offset:
+        late.append(Written(key, leader, end_offset, leader.led_since))
     return ErrorCode.NONE
 
 

@@ -1,0 +1,47 @@
+"""Batches that were refused because their transaction did not know the partition, by sequence."""
+
+from __future__ import annotations
+
+from headrace.coordination.transaction.machine import Producer
+from headrace.coordination.transaction.transaction import Partition
+from headrace.protocol.errors import ErrorCode
+from headrace.storage.append_rules import RecordsRefused
+
+MOST_REFUSED = 10_000
+
+
+class RefusedSequences:
+    """Where older clients began to write before their transaction knew the partition.
+
+    They send several batches before they hear of the first. If that is refused, the next one must
+    not be taken in its place when the partition has become known, or their order is lost; a
+    partition that knows nothing of the producer would take any sequence. Kept in memory only, as
+    by Apache Kafka; the oldest are forgotten.
+    """
+
+    __slots__ = ("_lowest",)
+
+    def __init__(self) -> None:
+        # partition and producer id -> epoch, lowest sequence
+        self._lowest: dict[tuple[Partition, int], tuple[int, int]] = {}
+
+    def note(self, partition: Partition, producer: Producer, sequence: int) -> None:
+        key = partition, producer.id
+        epoch, lowest = self._lowest.get(key, (producer.epoch, sequence))
+        if epoch <= producer.epoch:
+            first = min(lowest, sequence) if epoch == producer.epoch else sequence
+            self._lowest[key] = producer.epoch, first
+            if len(self._lowest) > MOST_REFUSED:
+                del self._lowest[next(iter(self._lowest))]
+
+    def require_not_behind(self, partition: Partition, producer: Producer, sequence: int) -> None:
+        if not self._lowest:
+            return
+        key = partition, producer.id
+        epoch, lowest = self._lowest.get(key, (-1, 0))
+        if epoch == producer.epoch and sequence > lowest:
+            raise RecordsRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer.id} sent sequence {sequence}, {lowest} was refused before it",
+            )
+        self._lowest.pop(key, None)
