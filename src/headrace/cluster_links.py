@@ -90,6 +90,7 @@ class ClusterLinks:
         """Before anything is asked."""
         self._broker = self._elsewhere.broker = broker
         broker.active_controller_id = self._active_controller_id
+        broker.await_registration(self._member.presented.incarnation_id)
 
     def enter(self, broker: Broker, previous_broker_epoch: int) -> None:
         """The logs are open: the broker may register. `previous_broker_epoch`: of a clean stop."""

@@ -26,7 +26,7 @@ from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.environment import Now, Peers
 from headrace.metadata import configs
 from headrace.metadata.config_definitions.cluster import RACK_AWARE
-from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from headrace.metadata.image import TOPIC_RESOURCE, BrokerImage, MetadataImage, TopicImage
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.replica import PartitionLeader, PartitionReplica
 from headrace.replication.this_broker import NOT_CHECKED, ThisBroker, replication_settings
@@ -86,6 +86,8 @@ class Broker:
         "coordinators",
         "authorizer",
         "in_sync_upkeep",
+        "incarnation_id",
+        "is_member",
         "inter_broker_listener",
         "replica_fetching",
         "selects_by_rack",
@@ -154,6 +156,8 @@ class Broker:
         self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
+        self.incarnation_id: bytes | None = None  # of this start; None: nobody checks it
+        self.is_member = True  # the metadata have this start's registration
         self.in_sync_upkeep = InSyncUpkeep(self)
         self.replica_fetching = ReplicaFetching(self, peers)
         self.groups = GroupCoordinator(self, new_member_id)
@@ -273,17 +277,35 @@ class Broker:
         order of the changes: a name may be deleted and made again meanwhile."""
         before, self.image = self.image, image
         self.this.brokers = image.brokers
-        me = image.brokers.get(self.node_id)
+        me = self._own_registration(image)
         self.this.epoch = NOT_CHECKED if me is None else me.epoch
         self.at_hand.clear()
         self.described.clear()
         self.encoded_metadata.clear()
         if self.authorizer is not None:
             self.authorizer.follow(image.acls)
+        if not self.is_member:
+            self._delete_gone(before, image)
+            if me is None:
+                return
+            self.is_member, before = True, MetadataImage(image.cluster_id)
         if before.topics is not image.topics:
             self._follow_topics(before, image)
         if before.configs is not image.configs:
             self._follow_configs(before, image)
+
+    def _own_registration(self, image: MetadataImage) -> BrokerImage | None:
+        """That of this start. An earlier one does not count: this start may have lost what the
+        roles of that one rest on, and the controller does not know it yet."""
+        me = image.brokers.get(self.node_id)
+        if me is None or self.incarnation_id not in (None, me.incarnation_id):
+            return None
+        return me
+
+    def await_registration(self, incarnation_id: bytes) -> None:
+        """Take no role before the metadata have the registration of this start."""
+        self.incarnation_id = incarnation_id
+        self.is_member = False
 
     @property
     def applied_offset(self) -> int:
@@ -291,16 +313,19 @@ class Broker:
         return self.changes.oldest_mark - 1 if self.changes else self.image.offset
 
     def _follow_topics(self, before: MetadataImage, image: MetadataImage) -> None:
-        gone = before.topics_by_id.keys() - image.topics_by_id.keys()
-        for topic_id in gone:
-            described = before.topics_by_id[topic_id]
-            self._retire(described)
-            self.changes.add(self._delete_files(described), image.offset)
+        self._delete_gone(before, image)
         for topic_id, topic in image.topics_by_id.items():
             if before.topics_by_id.get(topic_id) is not topic:
                 self.changes.add(self._take_over(topic_id), image.offset)
         # Last: a coordinator may have markers to write to the partitions of any other topic.
         self.changes.add(self._finish_change(), image.offset)
+
+    def _delete_gone(self, before: MetadataImage, image: MetadataImage) -> None:
+        gone = before.topics_by_id.keys() - image.topics_by_id.keys()
+        for topic_id in gone:
+            described = before.topics_by_id[topic_id]
+            self._retire(described)
+            self.changes.add(self._delete_files(described), image.offset)
         if gone:
             self._coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)

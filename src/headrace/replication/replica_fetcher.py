@@ -58,6 +58,7 @@ class ReplicaFetcher:
         "replicas",
         "_session",
         "_session_epoch",
+        "_broker_epoch",
         "_named",
         "_marked",
         "_is_busy",
@@ -71,6 +72,7 @@ class ReplicaFetcher:
         self.replicas: dict[Key, Replica[Any]] = {}  # those that follow this leader
         self._session = NO_SESSION
         self._session_epoch = 0  # of the next request
+        self._broker_epoch = broker.epoch  # of this broker's registration, as the session began
         # What the last request asked for; within a session that is what the leader knows.
         self._named: dict[Key, Position] = {}
         self._marked: dict[Key, None] = {}  # those whose position may be another by now
@@ -104,6 +106,9 @@ class ReplicaFetcher:
             return None
         if question := self._question():
             return question
+        if self._broker_epoch != self.broker.epoch:
+            # The leader hears it with each partition that a request names: all have to be.
+            self._broker_epoch, self._session = self.broker.epoch, NO_SESSION
         if self._session == NO_SESSION:
             self._named, self._session_epoch = {}, 0
             self._marked = dict.fromkeys(self.replicas)
