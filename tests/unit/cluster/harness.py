@@ -73,17 +73,26 @@ class Member:
         self._clock = Clock(cluster.world)
         self._asked: list[tuple[Session, Any, int, Callable[[Any], None]]] = []
         self._purgatory_wakes_ms: int | None = None
-        self.disk = VirtualDisk(self._clock)
-        self.disk.make_folder(FOLDER)
-        self.disk.flush_folder("/")
+        self.voter = voter(node_id)
+        self.disk = self._new_disk()
+
+    def _new_disk(self) -> VirtualDisk:
+        disk = VirtualDisk(self._clock)
+        disk.make_folder(FOLDER)
+        disk.flush_folder("/")
+        return disk
+
+    def lose_disk(self, directory_id: bytes) -> None:
+        """While it is down; the operator formats a new folder."""
+        self.voter = replace(self.voter, directory_id=directory_id)
+        self.disk = self._new_disk()
+        self.format(())
 
     def format(self, voters: tuple[Voter, ...]) -> None:
         wall_ms = self._clock.wall_ms
         records = new_cluster_records()
         write_first_files(self.disk, FOLDER, voters=voters, records=records, wall_ms=wall_ms)
-        write_identity(
-            self.disk, FOLDER, Identity(CLUSTER_ID, self.id, voter(self.id).directory_id)
-        )
+        write_identity(self.disk, FOLDER, Identity(CLUSTER_ID, self.id, self.voter.directory_id))
 
     def start(self) -> None:
         self._life += 1
@@ -225,7 +234,8 @@ class Door:
 
 class Cluster:
     """Nodes 1 to `nodes` are broker and controller, then come `controllers` and `brokers` that are
-    only one of both. `static`: voters are configured, kraft.version is 0."""
+    only one of both. `static`: voters are configured, kraft.version is 0. `voters`: only so many of
+    the first controllers vote from the beginning."""
 
     def __init__(
         self,
@@ -235,9 +245,11 @@ class Cluster:
         controllers: int = 0,
         brokers: int = 0,
         static: bool = False,
+        voters: int | None = None,
         **settings: Any,
     ) -> None:
-        self.voters = tuple(map(voter, range(1, nodes + controllers + 1)))
+        count = nodes + controllers if voters is None else voters
+        self.voters = tuple(map(voter, range(1, count + 1)))
         self.static = static
         self._both, self._first_broker = nodes, nodes + controllers + 1
         self.world = World(seed)
@@ -251,7 +263,7 @@ class Cluster:
 
     def start(self) -> None:
         for member in self.members.values():
-            is_voter = member.settings.is_controller and not self.static
+            is_voter = member.id in {each.id for each in self.voters} and not self.static
             member.format(self.voters if is_voter else ())
             member.start()
 

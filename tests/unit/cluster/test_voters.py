@@ -1,0 +1,101 @@
+"""Voters come and go, lose their disks, and stay away for long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.consensus.voters import Voter
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import add_raft_voter, remove_raft_voter
+from tests.unit.cluster.harness import CLIENTS, CLUSTER_ID, Cluster, Member, voter
+
+
+def ask(cluster: Cluster, at: Member, messages: Any, request: Any) -> Any:
+    answers: list[Any] = []
+    at.ask(CLIENTS, messages, request, answers.append)
+    cluster.wait(lambda: answers)
+    return answers[0]
+
+
+def add(cluster: Cluster, at: Member, new: Voter) -> Any:
+    points = [add_raft_voter.Listener(p.listener, p.host, p.port) for p in new.endpoints]
+    request = add_raft_voter.AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        timeout_ms=10_000,
+        voter_id=new.id,
+        voter_directory_id=new.directory_id,
+        listeners=points,
+    )
+    return ask(cluster, at, add_raft_voter, request)
+
+
+def remove(cluster: Cluster, at: Member, old: Voter) -> Any:
+    request = remove_raft_voter.RemoveRaftVoterRequest(
+        cluster_id=CLUSTER_ID, voter_id=old.id, voter_directory_id=old.directory_id
+    )
+    return ask(cluster, at, remove_raft_voter, request)
+
+
+def voters_at(member: Member) -> list[int]:
+    return [each.id for each in member.node.controller.log.voters.latest]
+
+
+def test_a_node_that_has_caught_up_becomes_a_voter_by_any_broker() -> None:
+    cluster = Cluster(4, voters=3)
+    cluster.start()
+    cluster.wait_until_ready()
+    coming = cluster.members[4]
+    assert voters_at(coming) == [1, 2, 3] and not coming.node.controller.is_active
+    answer = add(cluster, cluster.members[2], voter(4))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    cluster.wait(lambda: all(voters_at(m) == [1, 2, 3, 4] for m in cluster.members.values()))
+    active = cluster.wait_for_controller()
+    answer = remove(cluster, cluster.members[4], voter(active.id))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    rest = sorted({1, 2, 3, 4} - {active.id})
+    other = cluster.wait_for_controller()
+    assert other is not active, "the one that was removed has given up"
+    cluster.wait(lambda: voters_at(other) == rest)
+
+
+def test_a_node_that_was_away_for_long_begins_with_the_leaders_snapshot() -> None:
+    small = {
+        "metadata_log_max_record_bytes_between_snapshots": 1,
+        "metadata_max_retention_bytes": 1,
+    }
+    cluster = Cluster(3, **small)
+    cluster.start()
+    cluster.wait_until_ready()
+    away = next(m for m in cluster.members.values() if not m.node.controller.is_active)
+    away.kill()
+    active = cluster.wait_for_controller()
+    for number in range(5):
+        answers = cluster.create(active, f"topic-{number}", replicas=2)
+        cluster.wait(lambda answers=answers: answers)
+        assert answers[0].topics[0].error_code == ErrorCode.NONE, answers[0].topics[0].error_message
+        cluster.world.run(3_000)
+    start = cluster.wait_for_controller().node.controller.log.log.start_offset
+    assert start > 0, "the log before the snapshot is gone"
+    away.start()
+    cluster.wait(lambda: away.node.ready)
+    assert len(away.node.broker.image.topics) == 5
+    assert away.node.controller.log.log.start_offset > 0
+
+
+def test_a_node_that_lost_its_disk_is_no_voter_until_it_is_added_again() -> None:
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.wait_until_ready()
+    lost = next(m for m in cluster.members.values() if not m.node.controller.is_active)
+    lost.kill()
+    lost.lose_disk(directory_id=b"another-folder".ljust(16))
+    lost.start()
+    cluster.wait(lambda: lost.node.ready)
+    quorum = lost.node.controller.log.host.quorum
+    assert not quorum.is_voter and voters_at(lost) == [1, 2, 3], "it never votes as the one before"
+    active = cluster.wait_for_controller()
+    answer = remove(cluster, active, voter(lost.id))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    answer = add(cluster, active, lost.voter)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    cluster.wait(lambda: quorum.is_voter)
