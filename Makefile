@@ -106,10 +106,12 @@ services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL
 	  tests/services $(PYTEST_ARGS)
 
 CONSOLE_STAMP := .venv/.installed-console
+# Where the tests leave the pictures of the guide: PICTURES=docs/guide renews them.
+PICTURES ?=
 
 .PHONY: console
 console: $(CONSOLE_STAMP) browser ## the web console in a real Chromium
-	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest tests/console $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) PICTURES=$(PICTURES) $(BIN)/python -m pytest tests/console $(PYTEST_ARGS)
 
 $(CONSOLE_STAMP): requirements/console.txt $(DEV_STAMP)
 	@echo 'Installing what requirements/console.txt locks'

@@ -20,17 +20,20 @@ HOSTILE_SIGNS = "\x1b[31mred\x07 \u202egnp.exe \u2028 line"
 HOSTILE_GROUP = "gr/../<b>oup</b>?&#\"'"
 
 
-def fill(bootstrap: str, *, delayed: bool = False) -> None:
+def fill(bootstrap: str, *, delayed: bool = False, hostile: bool = True) -> None:
     admin = Admin(connection(bootstrap=bootstrap))
-    for name, partitions in (("orders", 3), ("payments", 2), ("reminders", 1), ("hostile", 1)):
+    if hostile:
+        admin.topics.create("hostile", partitions=1)
+    for name, partitions in (("orders", 3), ("payments", 2), ("reminders", 1)):
         admin.topics.create(name, partitions=partitions)
     admin.topics.create("customers", partitions=1, settings={"cleanup.policy": "compact"})
     admin.topics.create("orders.billing.dead", partitions=2)
     admin.topics.create("orders.billing.retry", partitions=3)
     with Producer(connection(bootstrap=bootstrap)) as producer:
         _orders(producer)
-        _hostile(producer)
-        _letters(producer)
+        if hostile:
+            _hostile(producer)
+        _letters(producer, HOSTILE if hostile else "the amount is negative")
         if delayed:
             admin.delayed.enable("reminders")
             for number in range(40):
@@ -41,7 +44,7 @@ def fill(bootstrap: str, *, delayed: bool = False) -> None:
                     id=f"tea-{number}",
                     delay=f"{10 + number * number}m",
                 )
-    _groups(bootstrap)
+    _groups(bootstrap, [HOSTILE_GROUP] if hostile else [])
 
 
 def _orders(producer: Producer) -> None:
@@ -72,11 +75,11 @@ def _hostile(producer: Producer) -> None:
     producer.flush()
 
 
-def _letters(producer: Producer) -> None:
+def _letters(producer: Producer, message: str) -> None:
     errors = (
         LookupError("no customer with this name"),
         TimeoutError("the bank did not answer within 30 s"),
-        ValueError(HOSTILE),
+        ValueError(message),
     )
     for number in range(24):
         why = why_headers(
@@ -97,13 +100,13 @@ def _letters(producer: Producer) -> None:
     producer.flush()
 
 
-def _groups(bootstrap: str) -> None:
+def _groups(bootstrap: str, more: list[str]) -> None:
     """Groups that have read a part, or all; nobody is in them now."""
     for group, topic, most in (
         ("billing", "orders", 20),
         ("warehouse", "orders", 40),
         ("reports", "payments", 10_000),
-        (HOSTILE_GROUP, "payments", 3),
+        *((group, "payments", 3) for group in more),
     ):
         client = confluent_kafka.Consumer(
             {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}

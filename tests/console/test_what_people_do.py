@@ -1,0 +1,152 @@
+"""What people do in the console, step by step in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from headrace.client.connection import connection
+from headrace.client.producer import Producer
+from tests.console.conftest import SLOWEST_MS
+from tests.console.served import Served
+
+Visit = Callable[..., Page]
+expect.set_options(timeout=SLOWEST_MS)
+
+
+def test_a_newcomer_sends_a_first_message_and_sees_it(visit: Visit, empty: Served) -> None:
+    page = visit(empty)
+    page.goto("/")
+    page.get_by_label("Message", exact=True).fill("good morning")
+    page.get_by_role("button", name="Send it").click()
+    expect(page.get_by_role("status")).to_contain_text("Sent: it lies in hello")
+    expect(page.get_by_role("cell", name="good morning")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("Sent: it lies in hello")).to_have_count(0)
+    expect(page.get_by_role("row")).to_have_count(2)  # a reload sends nothing again
+
+
+def test_a_topic_is_made_used_and_deleted_with_the_keyboard_alone(
+    visit: Visit, empty: Served
+) -> None:
+    page = visit(empty)
+    page.goto("/create-topic")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")  # the breadcrumb
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Name")).to_be_focused()
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    page.goto("/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("ord")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{empty.address}/topics?q=ord")  # what is empty is left out
+    page.goto("/topics/orders")
+    page.get_by_text("Grow, empty or delete").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("to delete it").focus()
+    page.keyboard.type("order")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
+    page.goto("/topics/orders")
+    page.get_by_text("Grow, empty or delete").press("Enter")
+    page.get_by_label("to delete it").fill("orders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("Deleted orders")
+
+
+def test_a_link_shows_somebody_else_the_same(visit: Visit, full: Served) -> None:
+    one = visit(full)
+    one.goto("/topics/orders/messages")
+    one.get_by_label("Key contains").fill("ada")
+    one.get_by_text("More", exact=True).click()
+    one.get_by_label("Expression").fill("value.amount > 400")
+    one.get_by_role("button", name="Show").click()
+    expect(one.get_by_text("found among")).to_be_visible()
+    other = visit(full)
+    other.goto(one.url)
+    rows = [page.get_by_role("row").all_inner_texts() for page in (one, other)]
+    assert len(rows[0]) > 2 and rows[0] == rows[1]
+
+
+def test_the_field_that_a_choice_needs_is_shown(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/topics/orders/messages")
+    expect(page.get_by_label("Offset", exact=True)).to_be_hidden()
+    page.locator("select[name=from]").select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("40")
+    page.locator("select[name=partition]").select_option("2")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("2@40")
+
+
+def test_two_people_watch_a_topic_live_as_text(visit: Visit, full: Served) -> None:
+    pages = [visit(full), visit(full)]
+    for page in pages:
+        page.goto("/topics/payments/tail")
+        expect(page.get_by_text("Live: 0 shown")).to_be_visible()
+    with Producer(connection(bootstrap=full.site.console.access.bootstrap)) as producer:
+        producer.send("payments", "<img src=x onerror=document.title='run'> paid", key="live")
+    for page in pages:
+        expect(page.get_by_role("row").nth(1)).to_contain_text("<img src=x")
+        assert page.title() == "Live: payments · Headrace"
+    pages[0].get_by_role("button", name="Pause").click()
+    expect(pages[0].get_by_text("Paused")).to_be_visible()
+
+
+def test_a_topic_that_is_written_to_appears_among_the_busiest(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/")
+    expect(page.locator("[data-rates-total]")).to_contain_text("per second")
+    with Producer(connection(bootstrap=full.site.console.access.bootstrap)) as producer:
+        for number in range(500):
+            producer.send("payments", f"again {number}")
+    expect(page.locator("[data-rates-rows]")).to_contain_text("payments")
+
+
+def test_a_group_is_put_back_after_a_look_at_what_would_happen(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/groups/one?name=reports")
+    page.get_by_role("link", name="Reset").click()
+    page.get_by_label("Go to").select_option("shift")
+    page.get_by_label("Messages (negative: back)").fill("-5")
+    page.get_by_role("button", name="Show what would happen").click()
+    expect(page.get_by_role("cell", name="reads 5 again").first).to_be_visible()
+    page.get_by_role("button", name="Put the group there").click()
+    expect(page.get_by_role("status")).to_contain_text("--shift-by=-5 --execute")
+
+
+def test_letters_are_ticked_and_sent_again(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/dead-letters")
+    page.get_by_role("link", name="LookupError").click()
+    page.get_by_label("Letter 0/0").check()
+    page.get_by_label("Reason").fill("the customer is back")
+    page.get_by_role("button", name="Send again").click()
+    expect(page.get_by_role("status")).to_contain_text("1 letter sent again to the group")
+    expect(page.get_by_label("Letter 0/0")).to_have_count(0)
+
+
+def test_a_delayed_message_is_cancelled(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/delayed?id=tea-7")
+    page.get_by_role("button", name="Cancel tea-7").click()
+    expect(page.get_by_role("status")).to_contain_text("Cancelled: tea-7 will not be delivered.")
+
+
+def test_a_theme_is_kept(visit: Visit, full: Served) -> None:
+    page = visit(full, color_scheme="light")
+    page.goto("/")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    switch = page.get_by_role("button", name="Theme")
+    switch.click()  # from the system's to light, then to dark
+    switch.click()
+    expect(switch).to_have_text("Theme: dark")
+    page.goto("/topics")
+    assert page.evaluate(ground) != light
