@@ -39,11 +39,24 @@ Key = tuple[bytes, int]  # topic id and partition
 
 
 class ReplicaFetching:
-    __slots__ = ("peers", "answers", "_broker", "_fetchers", "_leaders", "_stopped")
+    __slots__ = (
+        "peers",
+        "answers",
+        "fetches",
+        "failures",
+        "bytes_in",
+        "_broker",
+        "_fetchers",
+        "_leaders",
+        "_stopped",
+    )
 
     def __init__(self, broker: Broker, peers: Peers | None) -> None:
         self.peers = peers  # None: nobody can be asked
         self.answers = Lane()  # those that are taken in slices
+        self.fetches = 0
+        self.failures = 0  # fetches that were not answered
+        self.bytes_in = 0
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}  # by leader
         self._leaders: dict[Key, int] = {}  # of each replica that fetches
@@ -108,6 +121,7 @@ class ReplicaFetching:
             return
         settings = self._broker.this.settings
         is_fetch = isinstance(request, FetchRequest)
+        self.fetches += is_fetch
         self.peers.ask(
             address,
             LANE,
@@ -130,10 +144,13 @@ class ReplicaFetching:
         if self._stopped:
             return
         if response is None:
+            self.failures += 1
             fetcher.failed(self._broker.now.monotonic_ms)
             return
         taking = self._take(fetcher, response)
-        if _is_large(response):
+        partitions, size = _size_of(response)
+        self.bytes_in += size
+        if partitions > MOST_PARTITIONS_AT_ONCE or size > MOST_BYTES_AT_ONCE:
             self.answers.add(taking)
             return
         for _ in taking:
@@ -182,10 +199,11 @@ class ReplicaFetching:
         return len(self._leaders)
 
 
-def _is_large(response: FetchResponse) -> bool:
+def _size_of(response: FetchResponse) -> tuple[int, int]:
+    """Partitions and bytes of their records."""
     partitions = size = 0
     for topic in response.responses:
         partitions += len(topic.partitions)
         for answer in topic.partitions:
             size += len(answer.records or b"")
-    return partitions > MOST_PARTITIONS_AT_ONCE or size > MOST_BYTES_AT_ONCE
+    return partitions, size

@@ -19,6 +19,7 @@ Pure: knows offsets and clocks, no log. `replica.py` asks it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.metadata.image import PartitionImage
@@ -81,7 +82,7 @@ class LeaderRole:
     def follow(self, partition: PartitionImage, end_offset: int, now_ms: int) -> None:
         """The metadata have changed, and this replica leads on."""
         self.seen_ms = now_ms
-        self.isr = frozenset(partition.isr)
+        self._take_isr(partition.isr)
         self.joining = self.proposal = None
         others = [replica for replica in partition.replicas if replica != self.broker.id]
         self.followers = {
@@ -95,6 +96,12 @@ class LeaderRole:
             for replica, progress in self.followers.items():
                 progress.begin_epoch(end_offset, now_ms, in_sync=replica in self.isr)
         self.partition_epoch = partition.partition_epoch
+
+    def _take_isr(self, isr: Iterable[int]) -> None:
+        """As the controller has it, whether its answer was faster or the metadata."""
+        before, self.isr = self.isr, frozenset(isr)
+        self.broker.isr_expands += not self.isr <= before
+        self.broker.isr_shrinks += not before <= self.isr
 
     # Followers
 
@@ -247,7 +254,7 @@ class LeaderRole:
         code = answer.error_code
         if code == ErrorCode.NONE:
             if answer.leader_epoch == self.epoch and answer.partition_epoch >= self.partition_epoch:
-                self.isr = frozenset(answer.isr)
+                self._take_isr(answer.isr)
                 self.partition_epoch = answer.partition_epoch
                 self.joining = self.proposal = None
             return False

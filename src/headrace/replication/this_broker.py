@@ -46,6 +46,8 @@ class ThisBroker:
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     settings: ReplicationSettings = field(default_factory=ReplicationSettings)
     isr_changes: IsrChanges = field(default_factory=IsrChanges)
+    isr_shrinks: int = 0  # that the controller agreed to
+    isr_expands: int = 0
     # A follower's replica has been flushed: what it has it may say that it has.
     on_flushed: Callable[[Any], None] = lambda replica: None
 

@@ -56,6 +56,7 @@ from headrace.server.real_disk import (
     RealDisk,
     raise_open_files_limit,
 )
+from headrace.server.replica_metrics import replica_families
 from headrace.server.room_for_start import MEBIBYTE, room_for_start
 from headrace.server.settings import CannotStart, Settings
 
@@ -376,6 +377,7 @@ class Server:
         )
         yield from damage_families(self.node.partitions.open_files.findings, labelled)
         yield from cleaner_families(self.node.cleaner)
+        yield from replica_families(broker)
         if self.security is not None:
             yield from self.security.families()
         yield from limit_families(self.node.quotas, self.node.auditor, self.node.audit)

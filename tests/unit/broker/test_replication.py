@@ -6,6 +6,8 @@ from headrace.broker import replica_fetching
 from headrace.metadata.config_definitions.cluster import RACK_AWARE
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_records, delete_topics, fetch, produce
+from headrace.server.metrics import render
+from headrace.server.replica_metrics import replica_families
 from tests.unit.broker.bench import PARKED, fetch_request, only_partition, values_in
 from tests.unit.broker.replicating import ReplicatingCluster
 
@@ -220,3 +222,35 @@ def test_a_follower_finds_room_in_a_cache_that_clients_have_filled(tmp_path):
     kept = leader.node.broker.fetch_sessions
     assert (len(kept), kept.evicted) == (3, 2)
     assert not leader.ask(fetch, request, version=12).session_id, "clients wait for an idle one"
+
+
+def metrics_of(member):
+    lines = render(replica_families(member.node.broker)).splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_metrics_tell_who_lags_and_what_is_under_replicated(cluster):
+    cluster.create(min_insync_replicas=3)
+    cluster.produce("a")
+    leader, away = cluster.leader(), cluster.followers()[0]
+    cluster.run(1_000)
+    shown = metrics_of(leader)
+    assert shown["headrace_under_replicated_partitions"] == "0"
+    assert shown["headrace_under_min_isr_partitions"] == "0"
+    assert int(metrics_of(away)["headrace_replica_fetched_bytes_total"]) > 60
+    cluster.cut(away.id)
+    cluster.run_until(lambda: away.id not in cluster.partition().isr)
+    cluster.produce("b", "c", acks=1)
+    cluster.run(100)
+    shown = metrics_of(leader)
+    assert shown["headrace_under_replicated_partitions"] == "1"
+    assert shown["headrace_under_min_isr_partitions"] == "1"
+    assert shown["headrace_replica_max_lag_records"] == "2"
+    lag = f'headrace_replica_lag_records{{topic="orders",partition="0",replica="{away.id}"}}'
+    assert shown[lag] == "2"
+    cluster.heal()
+    cluster.run_until(lambda: away.id in cluster.partition().isr)
+    cluster.run(100)
+    shown = metrics_of(leader)
+    changes = shown["headrace_isr_shrinks_total"], shown["headrace_isr_expands_total"]
+    assert changes == ("1", "1") and lag not in shown
