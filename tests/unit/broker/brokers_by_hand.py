@@ -192,33 +192,10 @@ class Brokers:
     # clients
 
     def leader_of(self, messages, request):
-        name = messages.__name__.rsplit(".", 1)[-1]
-        if name == "produce":
-            data = request.topic_data[0]
-            return self.leader(data.name, data.partition_data[0].index)
-        if name in ("fetch", "list_offsets"):
-            topic = request.topics[0]
-            part = topic.partitions[0]
-            index = part.partition if name == "fetch" else part.partition_index
-            return self.leader(getattr(topic, "topic", None) or topic.name, index)
-        if name == "offset_fetch":
-            return self.coordinator(OFFSETS, request.groups[0].group_id)
-        if hasattr(request, "group_id") and name != "add_offsets_to_txn":
-            return self.coordinator(OFFSETS, request.group_id)
-        if name == "add_partitions_to_txn":
-            return self.coordinator(STATE, request.v3_and_below_transactional_id)
-        if name == "describe_transactions":
-            return self.coordinator(STATE, request.transactional_ids[0])
-        return self.coordinator(STATE, request.transactional_id)
+        return leader_of(self.image, messages, request)
 
     def leader(self, topic, index):
         return self.image.topics[topic].partitions[index].leader
-
-    def coordinator(self, topic, key):
-        return self.leader(topic, self.place(topic, key))
-
-    def place(self, topic, key):
-        return partition_for_group(key, len(self.image.topics[topic].partitions))
 
     def ask(self, messages, request, *, version=None, session=None, to=None):
         """The answer of the broker that leads, or of `to`; PARKED if it waits for what does not
@@ -246,3 +223,30 @@ class Brokers:
     fetch_committed = TransactionBench.fetch_committed
     describe = TransactionBench.describe
     offset_of = TransactionBench.offset_of
+
+
+# Whom a client asks, by the metadata
+
+
+def leader_of(image, messages, request):
+    name = messages.__name__.rsplit(".", 1)[-1]
+    if name == "produce":
+        data = request.topic_data[0]
+        return image.topics[data.name].partitions[data.partition_data[0].index].leader
+    if name == "fetch":
+        topic = request.topics[0]
+        return image.topics[topic.topic].partitions[topic.partitions[0].partition].leader
+    if name == "offset_fetch":
+        return coordinator_of(image, OFFSETS, request.groups[0].group_id)
+    if hasattr(request, "group_id") and name != "add_offsets_to_txn":
+        return coordinator_of(image, OFFSETS, request.group_id)
+    if name == "add_partitions_to_txn":
+        return coordinator_of(image, STATE, request.v3_and_below_transactional_id)
+    if name == "describe_transactions":
+        return coordinator_of(image, STATE, request.transactional_ids[0])
+    return coordinator_of(image, STATE, request.transactional_id)
+
+
+def coordinator_of(image, topic, key):
+    partitions = image.topics[topic].partitions
+    return partitions[partition_for_group(key, len(partitions))].leader
