@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
+import socket
 import sys
 from typing import Annotated
 
 import typer
 
-from headrace.cli import output
+from headrace.cli import console_process, output
 from headrace.cli.cluster_options import At, cluster_options
 from headrace.cli.failure import Failure
 from headrace.cli.log_level import LogLevel
@@ -40,14 +41,16 @@ def console(
     ] = False,
 ) -> None:
     """Look at a cluster in a browser, and mend what is stuck. Ctrl-C ends it."""
-    for needed in ("aiohttp", "jinja2"):
-        if importlib.util.find_spec(needed) is None:
-            raise Failure(f"The console needs {needed}: {command_to_add('console')}")
+    if not console_process.is_installed():
+        raise Failure(f"The console needs aiohttp and jinja2: {command_to_add('console')}")
     from headrace.console.main import NotLoopback, Settings, run
 
     log_to_stderr(level=log_level, as_json=as_json)
-    host, port = _address(listen or USUAL)
+    host, port = console_process.address_of(listen or USUAL, "--listen")
     settings = Settings(host, port, read_only=read_only, or_next_port=listen is None)
+    if (number := os.environ.get(console_process.SOCKET_VARIABLE)) is not None:
+        settings.listening = socket.socket(fileno=int(number))  # beside a node, and ends with it
+        settings.ends_with_stdin = True
 
     def tell(address: str) -> None:
         if as_json:
@@ -63,10 +66,3 @@ def console(
             raise Failure(str(refusal)) from None
         except OSError as taken:
             raise Failure(f"Cannot listen on {host}:{port}: {taken.strerror or taken}.") from None
-
-
-def _address(said: str) -> tuple[str, int]:
-    host, colon, port = said.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise typer.BadParameter(f"Write HOST:PORT, not {said!r}.", param_hint="--listen")
-    return host.strip("[]"), int(port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,12 @@ from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
+
+Opened = tuple[str, socket.socket]  # the console's address and its socket
+NO_CONSOLE_BESIDE_LOGINS = (
+    "The console has no login yet, so none runs beside a node that asks for passwords. "
+    "`headrace console --client-config FILE` runs one that acts as that user."
+)
 
 
 @app.command()
@@ -69,6 +76,15 @@ def start(
         Path,
         typer.Option(metavar="DIR", help="The folder that it was written to."),
     ] = Path("headrace-security"),
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the web console there. On a terminal: localhost:8080 or the next free "
+            "port, unless the node asks for passwords.",
+        ),
+    ] = None,
+    no_console: Annotated[bool, typer.Option("--no-console", help="Serve no console.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
     ] = False,
@@ -77,15 +93,23 @@ def start(
 
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())
+        watched = sys.stdout.isatty() and not as_json
+        browse = None if no_console else _console(server, opened, by_itself=watched)
         if as_json:
             ready = {"address": server.address, "data": folder, "pid": os.getpid()}
-            said = json.dumps(ready)
+            said = json.dumps(ready if browse is None else {**ready, "console": browse})
         else:
             client = security / "admin.properties" if secure else None
-            said = panel(welcome(server.address, folder, client), framed=sys.stdout.isatty())
+            lines = welcome(server.address, folder, client, browse)
+            said = panel(lines, framed=sys.stdout.isatty())
         sys.stdout.write(said + "\n")
         sys.stdout.flush()
 
+    opened: Opened | None = None
+    if console is not None and not no_console:
+        from headrace.cli import console_process
+
+        opened = console_process.open_socket(console)  # a taken port is told before all else
     try:
         settings = load_settings(
             config_file=config,
@@ -101,7 +125,25 @@ def start(
         raise Failure(str(refusal)) from refusal
 
 
-def welcome(address: str, folder: str, client: Path | None = None) -> list[str]:
+def _console(server: Server, opened: Opened | None, *, by_itself: bool) -> str | None:
+    """The address of the console that runs beside the node from now on, if one does."""
+    from headrace.cli import console_process
+
+    if server.security is not None:
+        if opened is not None:
+            output.note(NO_CONSOLE_BESIDE_LOGINS)
+        return None
+    if opened is None:
+        if not (by_itself and console_process.is_installed()):
+            return None
+        opened = console_process.open_socket(None)
+    console_process.start_beside(server.address, *opened)
+    return opened[0]
+
+
+def welcome(
+    address: str, folder: str, client: Path | None = None, console: str | None = None
+) -> list[str]:
     """`client` is the file by which one gets in, if one is needed."""
     by = "" if client is None else f" --client-config {client}"
     kcat = f"-b {address}" if client is None else f"-F {client.with_name('admin.conf')}"
@@ -110,6 +152,7 @@ def welcome(address: str, folder: str, client: Path | None = None) -> list[str]:
         "",
         f"address  {address}",
         f"data     {folder}",
+        *([] if console is None else [f"console  {console}"]),
         "",
         "Try, in another terminal:",
         f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}{by}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ class Settings:
     port: int = 8080
     read_only: bool = False
     or_next_port: bool = False  # when the port is taken
+    listening: socket.socket | None = None  # opened by whoever started this process
+    ends_with_stdin: bool = False  # which a parent holds open as long as it lives
 
 
 def run(connection: Connection, settings: Settings, say: Say) -> None:
@@ -44,6 +48,8 @@ async def _run(connection: Connection, settings: Settings, say: Say) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if settings.ends_with_stdin:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
     site = Site(connection, settings)
     try:
         say(await site.open())
@@ -81,6 +87,9 @@ class Site:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def _listen(self) -> int:
+        if self._settings.listening is not None:
+            await web.SockSite(self._runner, self._settings.listening).start()
+            return int(self._settings.listening.getsockname()[1])
         host, first = self._settings.host, self._settings.port
         last = first + (PORTS_TRIED if self._settings.or_next_port and first else 0)
         for port in range(first, last + 1):

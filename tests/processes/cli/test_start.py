@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
@@ -37,6 +38,39 @@ def test_it_says_where_it_is_and_ends_cleanly(tmp_path: Path) -> None:
             node.send_signal(number)
             assert node.wait(60) == 0
         assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_console_runs_beside_it_if_asked_for_and_ends_with_it(tmp_path: Path) -> None:
+    """Also after a kill -9. Nobody watches here, so without --console there is none."""
+    with subprocess.Popen(
+        [*START, "--json", "--data", str(tmp_path), "--console", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as node:
+        assert node.stdout is not None
+        address = json.loads(node.stdout.readline())["console"]
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        asked = http.client.HTTPConnection(host, int(port), timeout=60)
+        asked.request("GET", "/topics")
+        answer = asked.getresponse()
+        assert answer.status == 200
+        assert b"There are no topics yet" in answer.read()
+        node.kill()
+        node.wait(60)
+        # The console closes the connection that it held for us when it ends.
+        assert asked.sock is not None
+        asked.sock.settimeout(60)
+        assert asked.sock.recv(1) == b""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert place in refusal("--console", place, "--data", str(tmp_path))
+    with subprocess.Popen(
+        [*START, "--json", "--data", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as node:
+        assert node.stdout is not None
+        assert "console" not in json.loads(node.stdout.readline())
+        node.terminate()
+        assert node.wait(60) == 0
 
 
 def test_it_loads_no_client_and_no_rich() -> None:
