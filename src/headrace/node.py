@@ -54,8 +54,9 @@ from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.envelopes import Envelopes
 from headrace.serving.purgatory import Purgatory
-from headrace.serving.quotas import quotas_of
+from headrace.serving.quotas import Meter, quotas_of
 from headrace.serving.route import Route
+from headrace.serving.session import Session
 from headrace.storage.durability import Durability, Submit
 from headrace.storage.flush import FlushOfEverything, Together, one_by_one
 from headrace.storage.partition_log import PartitionLog
@@ -278,7 +279,9 @@ class Node:
         if key == envelopes.API.messages.API_KEY:
             # The broker that the client has asked writes the audit line.
             enclosed = [route for each in forwardable_apis() for route in self._routes(each)]
-            owner = Envelopes(enclosed, self.authorizer, lambda: self.controller.is_active)
+            owner = Envelopes(
+                enclosed, self.authorizer, lambda: self.controller.is_active, self._meter
+            )
         for version in api.versions:
             yield Route(api, version, owner, recognition_of(key, version))
 
@@ -301,6 +304,11 @@ class Node:
     def _limit_clients(self, image: MetadataImage) -> None:
         """Where nobody is limited, nobody is measured."""
         self.dispatch.quotas = self.quotas if self.quotas.follow(image.client_quotas) else None
+
+    def _meter(self, session: Session, frame: memoryview) -> Meter | None:
+        """Of a request that another broker has handed on."""
+        quotas = self.dispatch.quotas
+        return None if quotas is None else quotas.meter(session, frame)
 
     def _authorizer(self) -> Authorizer | None:
         """The broker gives it the entries of each committed image; both roles ask it."""

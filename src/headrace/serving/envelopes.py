@@ -29,8 +29,9 @@ from headrace.serving.api import Api, Call, Parked, Refused
 from headrace.serving.authorization import Authorizer
 from headrace.serving.long_answers import answering_of
 from headrace.serving.principal import Principal
+from headrace.serving.quotas import Meter
 from headrace.serving.rights import require_on_cluster
-from headrace.serving.route import Route, body_of, error_response
+from headrace.serving.route import Route, body_of, error_response, throttled
 from headrace.serving.session import Session
 
 VERSION_OF_PRINCIPALS = 0
@@ -89,17 +90,19 @@ def _read_host(data: bytes) -> str:
 class Envelopes:
     """Answers what is enclosed by the routes of this node."""
 
-    __slots__ = ("authorizer", "_routes", "_is_active")
+    __slots__ = ("authorizer", "_routes", "_is_active", "_meter")
 
     def __init__(
         self,
         routes: Iterable[Route],
         authorizer: Authorizer | None,
         is_active: Callable[[], bool] = lambda: True,
+        meter: Callable[[Session, memoryview], Meter | None] = lambda session, frame: None,
     ) -> None:
         """`routes` are those that may be forwarded; `is_active`: whether the controller in this
-        process is the active one."""
+        process is the active one; `meter` holds the clients to their quotas."""
         self.authorizer = authorizer
+        self._meter = meter
         self._is_active = is_active
         self._routes = {route.api_key << 16 | route.version: route for route in routes}
 
@@ -117,15 +120,16 @@ class Envelopes:
         route = self._routes.get(api_key << 16 | version)
         if route is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {api_key} is not handed on")
-        inner = Call(call.now, version, frame, session, number)
+        meter = self._meter(session, frame)
+        inner = Call(call.now, version, frame, session, number, meter)
         try:
             answering = answering_of(route, inner, body_of(route, frame, name_length))
             answer = yield from _answered(route, answering)
         except Refused as fault:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(fault)) from fault
         if isinstance(answer, Parked):
-            return _when_answered(route, number, answer)
-        return _seal(route, number, answer)
+            return _when_answered(route, number, answer, meter)
+        return _seal(route, number, answer, meter)
 
 
 def _answered(route: Route, answering: Generator[None, None, Any]) -> Generator[None, None, Any]:
@@ -142,21 +146,26 @@ def _refused(route: Route, refusal: KafkaError) -> Any:
     return error_response(route, refusal)
 
 
-def _when_answered(route: Route, number: int, parked: Parked) -> Parked:
+def _when_answered(route: Route, number: int, parked: Parked, meter: Meter | None) -> Parked:
     attempt = parked.attempt
+    if meter is not None:
+        meter.parked()
 
     def sealed(expired: bool) -> EnvelopeResponse | None:
         try:
             answer = attempt(expired)
         except KafkaError as refusal:
             answer = _refused(route, refusal)
-        return None if answer is None else _seal(route, number, answer)
+        return None if answer is None else _seal(route, number, answer, meter)
 
     parked.attempt = sealed
     return parked
 
 
-def _seal(route: Route, number: int, answer: Any) -> EnvelopeResponse:
+def _seal(route: Route, number: int, answer: Any, meter: Meter | None) -> EnvelopeResponse:
+    """How long its client shall wait is in the answer; the broker hands that on."""
+    if meter is not None:
+        answer = throttled(route, answer, meter.finish(route.api_key))
     frame = route.frame_of_body if type(answer) is bytes else route.frame
     reply = b"".join(bytes(piece) for piece in frame(number, answer))  # type: ignore[arg-type]
     return EnvelopeResponse(reply[4:])  # without its length

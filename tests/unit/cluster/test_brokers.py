@@ -9,6 +9,7 @@ import pytest
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    alter_client_quotas,
     create_topics,
     describe_cluster,
     find_coordinator,
@@ -266,3 +267,24 @@ def test_who_is_the_controller_depends_on_who_asks() -> None:
         assert [(each.broker_id, each.host) for each in answers[0].brokers] == [
             (each, f"node{each}") for each in (1, 2, 3)
         ]
+
+
+def test_a_quota_of_changes_holds_at_whichever_broker_they_are_asked_for() -> None:
+    story = Story()
+    [member, *_] = story.others
+    entity = alter_client_quotas.EntityData("user", "ANONYMOUS")
+    limit = alter_client_quotas.OpData("controller_mutation_rate", 0.1, False)
+    entry = alter_client_quotas.RequestEntryData([entity], [limit])
+    request = alter_client_quotas.AlterClientQuotasRequest([entry], False)
+    [result] = story.asked(member, alter_client_quotas, request).entries
+    assert result.error_code == 0
+
+    def create(name: str, partitions: int) -> Any:
+        topic = create_topics.CreatableTopic(name, partitions, 1)
+        request = create_topics.CreateTopicsRequest([topic], 5_000)
+        return story.asked(member, create_topics, request)
+
+    assert codes([create("first", 30)]) == [0]
+    throttled = create("second", 1)
+    assert codes([throttled]) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert throttled.throttle_time_ms > 0 and "second" not in story.image.topics
