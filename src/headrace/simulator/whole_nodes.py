@@ -1,0 +1,344 @@
+"""A cluster of whole nodes in one process: virtual time, a virtual network, disks in memory.
+
+Nodes speak to each other in Kafka's bytes through their own `dispatch`, so what travels is what
+travels between processes. A kill is a power cut without warning; nothing here sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headrace.broker.broker import Endpoint
+from headrace.broker.identity import Identity, write_identity
+from headrace.consensus.formatting import new_cluster_records, write_first_files
+from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.environment import Address, FileSlice, Now
+from headrace.metadata.configs import broker_values
+from headrace.node import Node
+from headrace.node_settings import NodeSettings
+from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.messages import create_topics
+from headrace.protocol.uuids import ZERO_ID
+from headrace.serving.api import Refused
+from headrace.serving.session import Piece, Session
+from headrace.simulator.counters import Counters
+from headrace.simulator.disk import VirtualDisk
+from headrace.simulator.network import Network
+from headrace.simulator.peers import VirtualPeers
+from headrace.simulator.world import WALL_START_MS, World
+
+FOLDER = "/data"
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+CLIENTS, CONTROLLERS = "PLAINTEXT", "CONTROLLER"
+CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+FLUSH_MS = 1
+MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
+
+
+class Clock(Now):
+    """The world's, whenever somebody looks."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def monotonic_ms(self) -> int:  # type: ignore[override]
+        return self._world.now_ms
+
+    @property
+    def wall_ms(self) -> int:  # type: ignore[override]
+        return WALL_START_MS + self._world.now_ms
+
+
+def voter(node_id: int) -> Voter:
+    point = VoterEndpoint(CONTROLLERS, f"node{node_id}", CONTROLLER_PORT)
+    return Voter(node_id, bytes([node_id]) * 16, (point,))
+
+
+class Member:
+    """One node's machine: it can be killed and started again on what its disk has kept."""
+
+    def __init__(self, cluster: Cluster, node_id: int, settings: NodeSettings) -> None:
+        self.id = node_id
+        self.cluster = cluster
+        self.settings = settings
+        self.node: Node
+        self.is_up = False
+        self._life = 0
+        self._clock = Clock(cluster.world)
+        self._asked: list[tuple[Session, Any, int, Callable[[Any], None]]] = []
+        self._purgatory_wakes_ms: int | None = None
+        self.voter = voter(node_id)
+        self.disk = self._new_disk()
+
+    def _new_disk(self) -> VirtualDisk:
+        disk = VirtualDisk(self._clock)
+        disk.make_folder(FOLDER)
+        disk.flush_folder("/")
+        return disk
+
+    def lose_disk(self, directory_id: bytes) -> None:
+        """While it is down; the operator formats a new folder."""
+        self.voter = replace(self.voter, directory_id=directory_id)
+        self.disk = self._new_disk()
+        self.format(())
+
+    def format(self, voters: tuple[Voter, ...]) -> None:
+        wall_ms = self._clock.wall_ms
+        records = new_cluster_records()
+        write_first_files(self.disk, FOLDER, voters=voters, records=records, wall_ms=wall_ms)
+        write_identity(self.disk, FOLDER, Identity(CLUSTER_ID, self.id, self.voter.directory_id))
+
+    def start(self) -> None:
+        self._life += 1
+        self.is_up = True
+        self._purgatory_wakes_ms = None
+        life, world = self._life, self.cluster.world
+        self.node = Node(
+            self.disk,
+            self.settings,
+            self._clock,
+            randomness=world.chance.randbytes,
+            submit=self._submit,
+            space=lambda: (1_000_000, 500_000),
+            open_files=1_000,
+            peers=VirtualPeers(
+                world,
+                self.cluster.network,
+                self.id,
+                find=self.cluster.find,
+                is_alive=lambda: self.is_up and self._life == life,
+                end_turn=self.turn,
+            ),
+        )
+        self.node.join(lambda at_ms, do: self.later(at_ms - world.now_ms, do))
+        for period_ms, do in self.node.timers():
+            self._every(period_ms, do)
+        self.turn()
+
+    def kill(self) -> None:
+        self.is_up = False
+        self._asked.clear()
+        self.disk = self.disk.power_cut(self.cluster.world.chance, self._clock)
+
+    def stop(self) -> None:
+        """As an operator does: it leaves its cluster first, which takes a while (`is_stopped`)."""
+        self.node.stop()
+        self.turn()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._life > 0 and self.node.stopped
+
+    # The loop
+
+    def later(self, delay_ms: int, do: Callable[[], None]) -> None:
+        life = self._life
+
+        def run() -> None:
+            if self.is_up and self._life == life:
+                do()
+                self.turn()
+
+        self.cluster.world.at(max(delay_ms, 0), run)
+
+    def _every(self, period_ms: int, do: Callable[[], None]) -> None:
+        def again() -> None:
+            do()
+            self.later(period_ms, again)
+
+        self.later(period_ms, again)
+
+    def _submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        def run() -> None:
+            work()
+            done(None)
+
+        self.later(FLUSH_MS, run)
+
+    def turn(self) -> None:
+        """Until nothing moves any more, as a node's loop has it."""
+        node = self.node
+        for _ in range(MOST_TURNS):
+            more = node.work(lambda: False)
+            node.purgatory.expire(self._clock.monotonic_ms)
+            node.purgatory.settle()
+            assert node.end_turn(), "the disk in memory refuses nothing"
+            if not self._answer() and not more and not node.purgatory.woken:
+                break
+        else:
+            raise AssertionError("a turn that does not end")
+        assert node.failure is None, node.failure
+        if node.stopped:
+            self.is_up = False
+            self._asked.clear()
+            return
+        self._wake_for_purgatory()
+
+    def _wake_for_purgatory(self) -> None:
+        wake_ms = self.node.purgatory.next_deadline_ms()
+        if wake_ms is None or wake_ms == self._purgatory_wakes_ms:
+            return
+        self._purgatory_wakes_ms = wake_ms
+
+        def wake() -> None:
+            if self._purgatory_wakes_ms == wake_ms:
+                self._purgatory_wakes_ms = None
+
+        self.later(wake_ms - self._clock.monotonic_ms, wake)
+
+    # Requests
+
+    def ask(
+        self,
+        listener: str,
+        messages: Any,
+        request: Any,
+        answered: Callable[[Any], None],
+        version: int | None = None,
+    ) -> None:
+        """As bytes on a connection of its own; a connection that is ended gives no answer."""
+        version = messages.VERSIONS[-1] if version is None else version
+        session = Session("127.0.0.1", listener)
+        pieces: list[Any] = encode_request(messages, version, 7, "test", request)
+        data = bytearray(b"".join(bytes(piece) for piece in pieces))
+        try:
+            self.node.dispatch.feed(session, memoryview(data), len(data))
+        except Refused:
+            return
+        self._asked.append((session, messages, version, answered))
+        self.turn()
+
+    def _answer(self) -> bool:
+        """Whether somebody was answered."""
+        ready = [each for each in self._asked if each[0].outbox]
+        for each in ready:
+            self._asked.remove(each)
+            session, messages, version, answered = each
+            frame = b"".join(map(_read, session.outbox))
+            answered(decode_response(messages, version, memoryview(frame)[4:])[1])
+        return bool(ready)
+
+
+class Door:
+    """A listener of a member, as its peers find it."""
+
+    def __init__(self, member: Member, listener: str) -> None:
+        self.id = member.id
+        self._member = member
+        self._listener = listener
+
+    @property
+    def is_up(self) -> bool:
+        return self._member.is_up
+
+    def serve(self, messages: Any, request: Any, answered: Callable[[Any], None]) -> None:
+        self._member.ask(self._listener, messages, request, answered)
+
+
+class Cluster:
+    """Nodes 1 to `nodes` are broker and controller, then come `controllers` and `brokers` that are
+    only one of both. `static`: voters are configured, kraft.version is 0. `voters`: only so many of
+    the first controllers vote from the beginning."""
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        seed: int = 1,
+        *,
+        controllers: int = 0,
+        brokers: int = 0,
+        static: bool = False,
+        voters: int | None = None,
+        **settings: Any,
+    ) -> None:
+        count = nodes + controllers if voters is None else voters
+        self.voters = tuple(map(voter, range(1, count + 1)))
+        self.static = static
+        self._both, self._first_broker = nodes, nodes + controllers + 1
+        self.world = World(seed)
+        self.counters = Counters()
+        self.network = Network(self.world, self.counters)
+        self.given = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.members = {
+            node_id: Member(self, node_id, self.settings_of(node_id))
+            for node_id in range(1, nodes + controllers + brokers + 1)
+        }
+
+    def start(self) -> None:
+        for member in self.members.values():
+            is_voter = member.id in {each.id for each in self.voters} and not self.static
+            member.format(self.voters if is_voter else ())
+            member.start()
+
+    def settings_of(self, node_id: int) -> NodeSettings:
+        given = self.given | {"node.id": str(node_id), "log.dirs": FOLDER}
+        host = f"node{node_id}"
+        settings = NodeSettings(
+            node_id=node_id,
+            folder=FOLDER,
+            values=broker_values(given, {}),
+            given=given,
+            endpoints={CLIENTS: Endpoint(host, CLIENT_PORT)},
+            controller_endpoint=voter(node_id).endpoints[0],
+            controllers={CONTROLLERS: Endpoint(host, CONTROLLER_PORT)},
+        )
+        settings.is_controller = node_id < self._first_broker
+        settings.is_broker = node_id <= self._both or not settings.is_controller
+        if not settings.is_controller:
+            settings.controllers = {}
+        if self.static:
+            settings.static_voters = tuple(replace(v, directory_id=ZERO_ID) for v in self.voters)
+        else:
+            settings.bootstrap = tuple(v.endpoints[0] for v in self.voters)
+        return settings
+
+    def find(self, address: Address) -> Door | None:
+        member = self.members.get(int(address.host.removeprefix("node")))
+        listener = CONTROLLERS if address.port == CONTROLLER_PORT else CLIENTS
+        return None if member is None else Door(member, listener)
+
+    # What stories ask and do
+
+    def active(self) -> list[Member]:
+        """Those that believe to be the active controller."""
+        return [m for m in self.members.values() if m.is_up and m.node.controller.is_active]
+
+    def wait(self, until: Callable[[], Any], for_ms: int = 60_000) -> Any:
+        """Let time pass until it is so; fails if it takes longer."""
+        end_ms = self.world.now_ms + for_ms
+        while not (found := until()):
+            assert self.world.now_ms < end_ms, f"not within {for_ms} ms"
+            self.world.run(10)
+        return found
+
+    def wait_for_controller(self) -> Member:
+        def found() -> Member | None:
+            active = self.active()
+            if len(active) != 1 or active[0].node.controller.committed_image.offset < 0:
+                return None
+            return active[0]
+
+        member: Member = self.wait(found)
+        return member
+
+    def wait_until_ready(self) -> None:
+        self.wait(lambda: all(m.node.ready for m in self.members.values() if m.is_up))
+
+    def create(self, at: Member, name: str, replicas: int = -1, partitions: int = 1) -> list[Any]:
+        """As a client of `at`; the list gets the answer."""
+        topic = create_topics.CreatableTopic(name, partitions, replicas)
+        answers: list[Any] = []
+        request = create_topics.CreateTopicsRequest([topic], 5_000)
+        at.ask(CLIENTS, create_topics, request, answers.append)
+        return answers
+
+
+def _read(piece: Piece) -> bytes:
+    if isinstance(piece, FileSlice):
+        return piece.file.read(piece.length, piece.position)
+    return bytes(piece)
