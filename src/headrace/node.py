@@ -103,6 +103,7 @@ class Node:
         self.durability.on_loss = self._logs_were_cut_back
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.peers = peers
+        self.has_left = False
         self.stopped = False
         self._call_at: CallAt | None = None
         self._leaving = False
@@ -247,14 +248,30 @@ class Node:
             self.member.see_to_wake_up(self._call_at)
         return True
 
+    def leave(self, *, at_once: bool = False) -> None:
+        """Hand over what this node leads, while it serves on; `has_left` says when that is done.
+
+        `at_once`: nobody is asked, or waited for any longer.
+        """
+        if self.links is None:
+            self.has_left = True
+        elif at_once:
+            self._left()
+        else:
+            self.links.leave(self._left)
+
     def stop(self) -> None:
-        """Leave the cluster, then close the logs; `stopped` says when it is done."""
+        """Leave the cluster if it has not, then close the logs; `stopped` says when it is done."""
         if self.cleaner is not None:
             self.cleaner.stop()
         self.audit.write()
         if self.links is not None:
-            self.links.leave(self._left)
-            self.end_turn()
+            self._leaving = True
+            if self.has_left:
+                self._close_logs()
+            else:
+                self.leave()
+                self.end_turn()
             return
         try:
             self.controller.stop(self.now)
@@ -370,10 +387,11 @@ class Node:
 
     def _left(self) -> None:
         """The broker leads nothing any more: neither does this node lead the quorum."""
-        if not self._leaving:
-            self._leaving = True
+        if not self.has_left:
+            self.has_left = True
             self.member.log.host.resign()
-            self._close_logs()
+            if self._leaving:
+                self._close_logs()
 
     def _open_partitions(self, image: MetadataImage) -> None:
         """The first image of a node that has caught up with its quorum: before, a topic that it did

@@ -27,7 +27,7 @@ from headrace.near_names import did_you_mean
 
 # command -> what `headrace --help` says of it; the module has the same name (_ for -), holds `app`
 COMMANDS = {
-    "start": "Start a node: a Kafka cluster of one.",
+    "start": "Start a node, or a cluster of several on this machine.",
     "format": "Make the data folder of a node, as kafka-storage does.",
     "demo": "Watch money move while processes are killed.",
     "topics": "List, describe, create, alter and delete topics.",

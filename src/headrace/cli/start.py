@@ -21,11 +21,13 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.server import main as server_main
+from headrace.server.local_cluster.plan import lives_in
 from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
+DEFAULT_DATA = "headrace-data"
 Opened = tuple[str, socket.socket]  # the console's address and its socket
 NO_CONSOLE_BESIDE_LOGINS = (
     "The console has no login yet, so none runs beside a node that asks for passwords. "
@@ -44,6 +46,15 @@ def start(
         typer.Option(
             metavar="HOST:PORT",
             help="Where clients connect (default: localhost:9092). Port 0 takes a free one.",
+        ),
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many brokers, each a process with a port and a folder of its own "
+            "(default: one, or as many as the folder has).",
         ),
     ] = None,
     set_: Annotated[
@@ -89,7 +100,21 @@ def start(
         bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
     ] = False,
 ) -> None:
-    """Start a node: a Kafka cluster of one."""
+    """Start a node, a Kafka cluster of one, or with --brokers a cluster of several."""
+    folder = DEFAULT_DATA if data is None else str(data)
+    if (brokers or 1) > 1 or (config is None and lives_in(folder)):
+        from headrace.cli.cluster_start import start_cluster
+        from headrace.server.local_cluster.cluster import Wanted
+
+        if secure:
+            raise Failure("--brokers and --secure do not go together yet.")
+        overrides = key_values(set_, option="--set")
+        wanted = Wanted(folder, brokers, listen, overrides, config, metrics, insecure)
+        try:
+            start_cluster(wanted, say=_say, log=_log, as_json=as_json, command=_command())
+        except CannotStart as refusal:
+            raise Failure(str(refusal)) from refusal
+        return
 
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())
@@ -97,13 +122,10 @@ def start(
         browse = None if no_console else _console(server, opened, by_itself=watched)
         if as_json:
             ready = {"address": server.address, "data": folder, "pid": os.getpid()}
-            said = json.dumps(ready if browse is None else {**ready, "console": browse})
+            _say([json.dumps(ready if browse is None else {**ready, "console": browse})])
         else:
             client = security / "admin.properties" if secure else None
-            lines = welcome(server.address, folder, client, browse)
-            said = panel(lines, framed=sys.stdout.isatty())
-        sys.stdout.write(said + "\n")
-        sys.stdout.flush()
+            _say(welcome(server.address, folder, client, browse))
 
     opened: Opened | None = None
     if console is not None and not no_console:
@@ -123,6 +145,18 @@ def start(
         server_main.run(settings, show)
     except (CannotStart, DiskFailed) as refusal:
         raise Failure(str(refusal)) from refusal
+
+
+def _say(lines: list[str]) -> None:
+    framed = sys.stdout.isatty() and len(lines) > 1
+    sys.stdout.write(panel(lines, framed=framed) + "\n")
+    sys.stdout.flush()
+
+
+def _log(line: str) -> None:
+    """Of a node of a cluster; it is escaped already."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def _console(server: Server, opened: Opened | None, *, by_itself: bool) -> str | None:

@@ -65,10 +65,7 @@ def split_listeners(
     """The listeners for clients, and those for controllers."""
     everyone = parse_listeners("listeners", values["listeners"])
     for_controllers = {name.upper() for name in values["controller.listener.names"]}
-    # A listener that is named after a protocol has it, whatever the map leaves out.
-    protocols = {name: name for name in SECURITY_PROTOCOLS} | _protocols(
-        values["listener.security.protocol.map"]
-    )
+    protocols = protocols_by_listener(values)
     # As in Apache Kafka: with a map of one's own, controllers' listeners must be in it too.
     text = values["listener.security.protocol.map"]
     is_default = text == BROKER_SETTINGS["listener.security.protocol.map"].default
@@ -89,8 +86,10 @@ def split_listeners(
     return clients, controllers
 
 
-def _protocols(text: str) -> dict[str, str]:
-    protocols: dict[str, str] = {}
+def protocols_by_listener(values: Mapping[str, Any]) -> dict[str, str]:
+    """By `listener.security.protocol.map`; a listener named after a protocol has it anyway."""
+    protocols = {name: name for name in SECURITY_PROTOCOLS}
+    text = values["listener.security.protocol.map"]
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = entry.partition(":")
         if protocol.strip().upper() not in SECURITY_PROTOCOLS:

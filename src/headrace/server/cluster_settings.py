@@ -21,7 +21,7 @@ from headrace.consensus.configured_voters import (
 )
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server.addresses import Listener
+from headrace.server.addresses import Listener, protocols_by_listener
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Place:
     is_controller: bool
     # The listener by which controllers are spoken to: the first of `controller.listener.names`.
     controller_listener: str
+    controller_protocol: str
     # The listener by which brokers are spoken to; None: this node is not a broker.
     broker_listener: str | None
     static_voters: tuple[Voter, ...] = ()
@@ -55,6 +56,11 @@ class Place:
         return (
             self.is_broker and self.is_controller and not self.has_door and not self.is_one_of_many
         )
+
+    @property
+    def may_begin_alone(self) -> bool:
+        """Its settings name no other controller: a new folder is that of a new cluster."""
+        return self.is_broker and self.is_controller and not self.is_one_of_many
 
     @property
     def is_one_of_many(self) -> bool:
@@ -78,6 +84,7 @@ def place_of(
         is_broker=BROKER in roles,
         is_controller=CONTROLLER in roles,
         controller_listener=names[0],
+        controller_protocol=protocols_by_listener(values).get(names[0], "PLAINTEXT"),
         broker_listener=_broker_listener(values, given, clients) if BROKER in roles else None,
         static_voters=static_voters(values[STATIC_VOTERS], names[0]),
         bootstrap=bootstrap_endpoints(values[BOOTSTRAP_SERVERS], names[0]),

@@ -31,6 +31,7 @@ from headrace.metadata.features import (
 )
 from headrace.protocol import uuids
 from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.server.real_disk import FOLDER_MODE
 from headrace.server.settings import CannotStart, Settings
 
 _CONTROLLER = re.compile(
@@ -102,7 +103,7 @@ def format_folder(
         for name, level in levels.items()
         if level
     ]
-    os.makedirs(settings.log_dir, exist_ok=True)
+    os.makedirs(settings.log_dir, mode=FOLDER_MODE, exist_ok=True)
     write_first_files(
         disk,
         settings.log_dir,
@@ -129,7 +130,7 @@ def _voters(
     controllers: Sequence[Voter] | None,
 ) -> tuple[Voter, ...]:
     place = settings.place
-    if place.static_voters and (standalone or controllers):
+    if place.static_voters and (controllers or (standalone and not place.may_begin_alone)):
         raise CannotStart(
             f"{STATIC_VOTERS} says who votes: name no first controllers, or leave it out."
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,8 @@ class Door:
         self.buffers = buffers
         self.accepted = 0
         self.turned_away = 0
+        self._open: set[str] = set()
+        self._is_watching = False
         self._paused: list[Listener] = []
         self._resting: set[Listener] = set()
         self._closed_later = 0
@@ -105,12 +107,20 @@ class Door:
         self.newcomers = Newcomers(loop)
         loop.on_close = self._left
 
-    def open(self) -> None:
+    def open(self, names: Collection[str] | None = None) -> None:
+        """Let clients in by these listeners; None: by all that are not open yet."""
+        for listener in self.listeners:
+            if listener.name not in self._open and (names is None or listener.name in names):
+                self._open.add(listener.name)
+                self._watch(listener)
+        if not self._is_watching:
+            self._is_watching = True
+            self._begin()
+
+    def _begin(self) -> None:
         now_ms = self.loop.now.monotonic_ms
         if self.security is not None:
             self.newcomers.watch()
-        for listener in self.listeners:
-            self._watch(listener)
         self.loop.timers.every(LONGEST_PAUSE_WITHOUT_DESCRIPTORS_MS, self._every_second, now_ms)
         check_ms = max(100, min(30_000, self.keeper.limits.idle_ms // 10))
         self.loop.timers.every(
@@ -120,6 +130,7 @@ class Door:
     def open_also(self, listener: Listener) -> None:
         """One more, while others are open."""
         self.listeners.append(listener)
+        self._open.add(listener.name)
         self._watch(listener)
 
     def change_limits(self, limits: Limits) -> None:

@@ -127,7 +127,7 @@ class Loop:
 
     def run(self) -> None:
         while not self.stopping:
-            self.turn(self._wait_ms())
+            self.turn(self.wait_ms())
 
     def turn(self, wait_ms: int) -> None:
         self.turns += 1
@@ -221,7 +221,8 @@ class Loop:
             if not connection.session.line:
                 self.close(connection)
 
-    def _wait_ms(self) -> int:
+    def wait_ms(self) -> int:
+        """How long the next turn may sleep if nothing happens."""
         if self._again or self.has_work:
             return 0
         wait_ms = LONGEST_WAIT_MS

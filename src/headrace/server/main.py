@@ -20,6 +20,7 @@ def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
     server.open()
-    server.start_services()
-    on_ready(server)
+    if not server.is_stopping:
+        server.start_services()
+        on_ready(server)
     server.serve()

@@ -14,12 +14,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Address
+from headrace.metadata.config_definitions.definition import BadValue
+from headrace.server.addresses import Listener
 from headrace.server.loop import Loop
 from headrace.server.peer_connection import PeerConnection, Question
 from headrace.server.peer_security import PLAIN, PeerSecurity
+from headrace.server.settings import CannotStart, Settings
+
+if TYPE_CHECKING:
+    from headrace.server.security import Security
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +41,26 @@ Found = tuple[int, Any]  # family and place, as getaddrinfo gives them
 
 
 class Peers:
+    _loop: Loop
+    _names: Names
+
     def __init__(
-        self,
-        loop: Loop,
-        *,
-        client_id: str,
-        security: Mapping[str, PeerSecurity] | None = None,
+        self, *, client_id: str, security: Mapping[str, PeerSecurity] | None = None
     ) -> None:
         """`security` by the name of the other side's listener; those not named are plain."""
-        self._loop = loop
         self._client_id = client_id
         self._security = security or {}
         self._connections: dict[tuple[Address, str], PeerConnection] = {}
         self._rests: dict[tuple[Address, str], tuple[int, int]] = {}  # until when; how long it was
         self._unsent: dict[PeerConnection, None] = {}
         self._said_ms: dict[Address, int] = {}
-        self._names = Names(loop)
         self._is_closed = False
         self.unanswered = 0
+
+    def attend(self, loop: Loop) -> None:
+        """Before anything is asked: the loop needs its node, which needs its peers."""
+        self._loop = loop
+        self._names = Names(loop)
         loop.send_to_peers = self._send
         loop.timers.every(LOOK_EVERY_MS, self._look, loop.now.monotonic_ms)
 
@@ -146,6 +154,30 @@ class Peers:
             if connection.is_late(now_ms):
                 self.unanswered += 1
                 connection.close("it has not answered in time")
+
+
+def peers_of(settings: Settings, security: Security | None) -> Peers:
+    """Those of a node by its settings: brokers and controllers are each spoken to as their
+    listeners ask for; all nodes of a cluster are set up alike."""
+    place, values = settings.place, settings.values
+    brokers = next(
+        (each for each in settings.listeners if each.name == place.broker_listener), None
+    )
+    controllers = Listener(place.controller_listener, "", 0, place.controller_protocol)
+    ways: dict[str, PeerSecurity] = {}
+    for listener, mechanism in (
+        (brokers, values["sasl.mechanism.inter.broker.protocol"]),
+        (controllers, values["sasl.mechanism.controller.protocol"]),
+    ):
+        if listener is None or security is None:
+            continue
+        try:
+            ways[listener.name] = security.calls_to(listener, mechanism)
+        except BadValue as fault:
+            if not place.may_begin_alone:
+                raise CannotStart(str(fault)) from None
+            log.info("no other node can be reached from this one: %s", fault)
+    return Peers(client_id=f"node-{settings.node_id}", security=ways)
 
 
 class Names:

@@ -172,11 +172,10 @@ class Security:
         self._own[listener.name] = Entrance(listener, None, mechanisms, self.handshakes)
         self.entrances = {**self.entrances, **self._own}
 
-    def calls_to(self, name: str, mechanism: str) -> PeerSecurity:
+    def calls_to(self, listener: Listener, mechanism: str) -> PeerSecurity:
         """How this node speaks to the listeners of that name on other nodes. All nodes of a cluster
-        are set up alike, so the settings are those of this node's own listener."""
-        listener = next((each for each in self._listeners if each.name == name), None)
-        if listener is None:
+        are set up alike, so the settings are those of a listener of this node by that name."""
+        if listener.protocol == "PLAINTEXT":
             return PLAIN
         settings = ListenerSettings(self._given, listener)
         try:
@@ -193,7 +192,7 @@ class Security:
                     )
                 begin = login_of(mechanism, _jaas_options(mechanism, settings))
         except (BadTls, BadValue) as fault:
-            raise BadValue(f"The listener {name}: {fault}") from None
+            raise BadValue(f"The listener {listener.name}: {fault}") from None
         return Secured(context, begin)
 
     def require_usable(self, given: Mapping[str, str]) -> None:

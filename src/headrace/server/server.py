@@ -35,19 +35,14 @@ from headrace.protocol.errors import KafkaError
 from headrace.server.addresses import Listener as ListenerAddress
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
-from headrace.server.cluster_settings import Place
 from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
+from headrace.server.folder_format import format_folder, levels_of
 from headrace.server.folder_rights import close_to_others
 from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import (
-    Family,
-    cleaner_families,
-    damage_families,
-    limit_families,
-    request_families,
-)
+from headrace.server.metrics import Family, request_families
+from headrace.server.node_families import node_families
 from headrace.server.poller import Poller, best_poller
 from headrace.server.real_disk import (
     FOLDER_MODE,
@@ -56,13 +51,13 @@ from headrace.server.real_disk import (
     RealDisk,
     raise_open_files_limit,
 )
-from headrace.server.replica_metrics import replica_families
 from headrace.server.room_for_start import MEBIBYTE, room_for_start
 from headrace.server.settings import CannotStart, Settings
 
 if TYPE_CHECKING:
     from headrace.server.delay_process import DelayProcess
     from headrace.server.metrics_endpoint import MetricsEndpoint
+    from headrace.server.peers import Peers
     from headrace.server.security import Security
 
 log = logging.getLogger(__name__)
@@ -85,7 +80,6 @@ class Server:
     def __init__(
         self, settings: Settings, *, clock: Clock | None = None, poller: Poller | None = None
     ) -> None:
-        require_cluster_of_one(settings.place)
         self.settings = settings
         self.disk = RealDisk()
         self.now = Now(0, 0)
@@ -100,6 +94,7 @@ class Server:
             undo.callback(self.flusher.stop)
             self.cleaner = CleanerProcess()
             self.security = self._open_security()
+            self.peers = self._open_peers()  # None: a cluster of one
             self.node = self._open_node(descriptors)
             undo.pop_all()  # from here on `serve` ends what was begun
         self.loop = Loop(
@@ -113,6 +108,8 @@ class Server:
             work=self.node.work,
             most_held_bytes=most_held_bytes(settings.values),
         )
+        if self.peers is not None:
+            self.peers.attend(self.loop)
         self.cleaner.watch = self.loop.call_when_readable
         self.cleaner.forget = self.loop.stop_calling
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
@@ -128,10 +125,13 @@ class Server:
         self.metrics: MetricsEndpoint | None = None
         self.delay: DelayProcess | None = None
         self._stop_asked = False
+        self._stop_at_once = False
 
     def _open_node(self, descriptors: int) -> Node:
         settings = self.settings
         try:
+            if self.peers is not None and settings.place.may_begin_alone:
+                self._format_if_new()
             return Node(
                 self.disk,
                 self._node_settings(),
@@ -144,11 +144,25 @@ class Server:
                 request_clock=perf_counter_ns,
                 compaction=self.cleaner,
                 together=ClosingFlushes(lambda: self.node.partitions.count, say_how_far),
+                peers=self.peers,
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
             raise CannotStart(str(refusal)) from None
         except (OSError, KafkaError) as refusal:
             raise CannotStart(refused_start(settings.log_dir, refusal)) from refusal
+
+    def _format_if_new(self) -> None:
+        """A controller that others may join begins its cluster by itself, as one that is alone."""
+        format_folder(
+            self.disk,
+            self.settings,
+            cluster_id=None,
+            standalone=True,
+            controllers=None,
+            levels=levels_of({}),
+            randomness=os.urandom,
+            wall_ms=self.now.wall_ms,
+        )
 
     def _node_settings(self) -> NodeSettings:
         settings = self.settings
@@ -165,7 +179,8 @@ class Server:
     def _open_security(self) -> Security | None:
         """None if no listener asks for TLS or a login: then nothing of it is loaded."""
         everyone = (*self.settings.listeners, *self.settings.controllers)
-        if all(listener.protocol == "PLAINTEXT" for listener in everyone):
+        called = self.settings.place.controller_protocol
+        if {called, *(listener.protocol for listener in everyone)} == {"PLAINTEXT"}:
             return None
         from headrace.server.security import Security
         from headrace.server.tls import Handshakes
@@ -179,6 +194,13 @@ class Server:
             )
         except BadValue as fault:
             raise CannotStart(str(fault)) from None
+
+    def _open_peers(self) -> Peers | None:
+        if self.settings.place.is_alone:
+            return None
+        from headrace.server.peers import peers_of
+
+        return peers_of(self.settings, self.security)
 
     def _attend_security(self, security: Security) -> None:
         from headrace.server.tls_context import LOOK_EVERY_MS
@@ -208,20 +230,35 @@ class Server:
         return f"{host}:{port}"
 
     def open(self, *, own_process: bool = True) -> None:
-        """Join the cluster and let clients in; a process of our own is tuned for it."""
+        """Join the cluster and let clients in; a process of our own is tuned for it.
+
+        Returns early if `stop` is called: a node may wait long for the others of its quorum.
+        """
+        if self.peers is not None:
+            # Its quorum needs this node's controller before the node can be ready for clients.
+            self._begin_timers()
+            self.door.open([listener.name for listener in self.settings.controllers])
+            self.node.join(self.loop.timers.once)
         while not self.node.ready:
-            self.loop.turn(0 if self.loop.has_work else 1_000)
+            self.loop.turn(self.loop.wait_ms())
             if self._has_failed():
                 self._give_up()
                 raise self._failure()
-        for period_ms, do in self.node.timers():
-            self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
+            self._require_membership()
+            if self.is_stopping:
+                return
+        if self.peers is None:
+            self._begin_timers()
         if self.settings.metrics is not None:
             self._serve_metrics(*self.settings.metrics)
         if own_process:
             gc.collect()
             gc.freeze()
         self.door.open()
+
+    def _begin_timers(self) -> None:
+        for period_ms, do in self.node.timers():
+            self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
 
     def start_services(self) -> None:
         """What runs beside a node in a process of its own, from when it is needed."""
@@ -269,6 +306,12 @@ class Server:
     def _has_failed(self) -> bool:
         return self.node.failure is not None or self.flusher.failure is not None
 
+    def _require_membership(self) -> None:
+        """The cluster may refuse this node for good."""
+        links = self.node.links
+        if links is not None and links.failure is not None:
+            raise CannotStart(links.failure[0].upper() + links.failure[1:])
+
     def _failure(self) -> DiskFailed:
         folder, bug, refusal = self.settings.log_dir, self.flusher.failure, self.node.failure
         if bug is not None:
@@ -283,8 +326,16 @@ class Server:
             "lost: look at it, then start again."
         )
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop_asked
+
     def stop(self) -> None:
-        """From any thread or a signal handler: `serve` returns soon."""
+        """From any thread or a signal handler: `serve` returns soon.
+
+        Called again it does not wait until others have taken over what this node leads.
+        """
+        self._stop_at_once = self._stop_asked
         self._stop_asked = True
         self.flusher.ring()
 
@@ -305,6 +356,7 @@ class Server:
     def _close(self) -> None:
         if self.delay is not None:
             self.delay.close()
+        self._leave()
         self.door.close()
         self.node.purgatory.answer_all()
         self.loop.finish_turn()
@@ -322,6 +374,14 @@ class Server:
             self.node.end_turn()
         self._end_threads()
 
+    def _leave(self) -> None:
+        """Others take over what this node leads before it stops answering."""
+        self.node.leave()
+        while not self.node.has_left and not self._has_failed() and not self._stop_at_once:
+            self.loop.turn(self.loop.wait_ms())
+        self.node.leave(at_once=True)
+        self.loop.finish_turn()  # what it says to others at the end
+
     def _give_up(self) -> None:
         """No more promises: the next start recovers what the disk has."""
         self.door.close()
@@ -332,6 +392,8 @@ class Server:
     def _end_threads(self) -> None:
         self.cleaner.close()
         self.flusher.stop()
+        if self.peers is not None:
+            self.peers.close()
         if self.metrics is not None:
             self.metrics.close()
         self.loop.poller.close()
@@ -346,73 +408,7 @@ class Server:
 
     def _families(self) -> Iterator[Family]:
         yield from request_families(list(self.node.dispatch.routes.values()))
-        yield from self._own_families()
-
-    def _own_families(self) -> Iterator[Family]:
-        loop, broker = self.loop, self.node.broker
-        leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.here())]
-        labelled = [({"topic": p.topic, "partition": p.index}, p) for p in leaders]
-        lag_ms, loop.lag_ms = loop.lag_ms, 0
-        shortages = self.node.durability.shortages + self.node.partitions.open_files.shortages
-        for name, kind, explanation, value in (
-            ("headrace_connections", "gauge", "Open connections.", len(loop.connections)),
-            ("headrace_connections_accepted_total", "counter", "Let in.", self.door.accepted),
-            ("headrace_connections_refused_total", "counter", "Closed by us.", loop.refused),
-            ("headrace_parked_requests", "gauge", "Waiting.", self.node.purgatory.waiting),
-            ("headrace_fetch_sessions", "gauge", "Sessions.", len(broker.fetch_sessions)),
-            ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
-            ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
-            ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
-            ("headrace_unread_bytes", "gauge", "Answers not taken.", loop.unread_bytes),
-            ("headrace_descriptor_shortages_total", "counter", "None was free.", shortages),
-            ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
-            ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
-        ):
-            yield Family(name, kind, explanation, [({}, value)])
-        yield Family(
-            "headrace_coordinator_damaged_partitions",
-            "gauge",
-            "Of a coordinator's topic, not loaded: a batch fails its checksum.",
-            [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
-        )
-        yield from damage_families(self.node.partitions.open_files.findings, labelled)
-        yield from cleaner_families(self.node.cleaner)
-        yield from replica_families(broker)
-        if self.security is not None:
-            yield from self.security.families()
-        yield from limit_families(self.node.quotas, self.node.auditor, self.node.audit)
-        yield Family(
-            "headrace_log_bytes",
-            "gauge",
-            "Size of a partition's log.",
-            [(labels, p.log.size_bytes) for labels, p in labelled],
-        )
-        yield Family(
-            "headrace_log_end_offset",
-            "gauge",
-            "The offset that the next record will get.",
-            [(labels, p.log.end_offset) for labels, p in labelled],
-        )
-        yield Family(
-            "headrace_produced_bytes_total",
-            "counter",
-            "Bytes of records appended by clients.",
-            [(labels, p.bytes_in) for labels, p in labelled],
-        )
-
-
-def require_cluster_of_one(place: Place) -> None:
-    """What the settings ask for makes sense, and is not there yet."""
-    if not (place.is_broker and place.is_controller):
-        raise CannotStart(
-            "A node that is only broker or only controller is not supported yet; write "
-            "process.roles=broker,controller or leave it out."
-        )
-    if place.is_one_of_many:
-        raise CannotStart(
-            "A quorum of several controllers is not supported yet; name this node alone in "
-            "controller.quorum.voters and controller.quorum.bootstrap.servers, or leave them out."
-        )
+        yield from node_families(self.node, self.loop, self.door, self.security)
 
 
 def space_of(folder: str) -> tuple[int, int]:

@@ -86,6 +86,10 @@ class Settings:
                 found.name: SECURITY_PROTOCOLS.index(found.protocol)
                 for found in (*self.listeners, *self.controllers)
             },
+            is_broker=self.place.is_broker,
+            is_controller=self.place.is_controller,
+            static_voters=self.place.static_voters,
+            bootstrap=self.place.bootstrap,
         )
 
     def _endpoints(

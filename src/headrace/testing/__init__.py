@@ -1,4 +1,4 @@
-"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`; and apps on it.
+"""The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`; clusters, apps.
 
 Loaded when it is first asked for: the pytest plugin beside it is part of every run of pytest.
 """
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.testing.app import TestApp
     from headrace.testing.broker import Broker
+    from headrace.testing.cluster import Cluster
 
-__all__ = ["Broker", "TestApp"]
+__all__ = ["Broker", "Cluster", "TestApp"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from headrace.testing.broker import Broker
 
         return Broker
+    if name == "Cluster":
+        from headrace.testing.cluster import Cluster
+
+        return Cluster
     if name == "TestApp":
         from headrace.testing.app import TestApp
 

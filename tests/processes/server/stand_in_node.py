@@ -15,7 +15,10 @@ line = Line(socket.socket(fileno=int(sys.argv[1])))
 order = Order(**told)
 how = order.overrides.get("how", "")
 print(f"hello from {order.node}", flush=True)  # noqa: T201
+ready = f"{order.data[:-1]}1.ready"
 if how == "refuses":
+    while not os.path.exists(ready):  # or node 1 would be asked to stop before it can
+        os.sched_yield()
     line.tell({"refused": "the port is taken."})
     sys.exit(3)
 ended = f"{order.data}.ended"
@@ -29,6 +32,7 @@ def end(*_: object) -> None:
 
 
 signal.signal(signal.SIGTERM, end)
+open(f"{order.data}.ready", "w").close()
 line.tell({"ready": {"address": "nowhere", "pid": os.getpid(), "broker_epoch": order.node}})
 while (heard := line.hear()) is not None:
     for message in heard:

@@ -15,13 +15,12 @@ from headrace.client.connection import Connection
 from headrace.client.wire import Wire
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import api_versions, describe_cluster, describe_quorum, metadata
-from headrace.served import FOR_CONTROLLERS, NOT_FOR_CLIENTS
+from headrace.served import ABOUT_OTHER_NODES, FETCH, FOR_CONTROLLERS, NOT_FOR_CLIENTS
 from headrace.server.settings import CannotStart, load_settings
 from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates, SecuredServer
 from tests.unit.broker.bench import Bench
 
 DEFINITIONS = Path(headrace.protocol.__file__).parent / "definitions" / "rpc"
-FETCH = 1  # of the metadata log, for nodes that follow it: there are none
 CONTROLLERS = 2
 
 
@@ -69,7 +68,8 @@ def test_it_answers_what_is_for_controllers(
 ) -> None:
     with wire(served, certificates, protocol) as controller:
         listed = controller.ask(api_versions, api_versions.ApiVersionsRequest("x", "1"))
-        assert {line.api_key for line in listed.api_keys} == FOR_CONTROLLERS
+        theirs = FOR_CONTROLLERS | NOT_FOR_CLIENTS | ABOUT_OTHER_NODES | {FETCH}
+        assert {line.api_key for line in listed.api_keys} == theirs
         asked = describe_cluster.DescribeClusterRequest(endpoint_type=CONTROLLERS)
         found = controller.ask(describe_cluster, asked)
         assert found.error_code == 0 and found.endpoint_type == CONTROLLERS

@@ -10,6 +10,7 @@ import pytest
 from headrace.environment import Address, Now
 from headrace.metadata.config_definitions.definition import BadValue
 from headrace.protocol.messages import fetch, metadata, vote
+from headrace.server.addresses import Listener
 from headrace.server.loop import Loop
 from headrace.server.peer_security import Plain, Secured
 from headrace.server.peer_streams import PlainStream
@@ -51,7 +52,8 @@ class Asking:
             buffer_is_free=lambda: None,
             most_held_bytes=1 << 20,
         )
-        self.peers = Peers(self.loop, client_id="node-1", **how)
+        self.peers = Peers(client_id="node-1", **how)
+        self.peers.attend(self.loop)
         self.answers = []
 
     def ask(self, to, request, lane="control", messages=metadata, timeout_ms=MINUTE_MS):
@@ -275,9 +277,13 @@ def secured(tmp_path_factory):
         yield server
 
 
+def named(protocol):
+    return Listener(protocol, "", 0, protocol)
+
+
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT"])
 def test_a_node_is_asked_as_its_listener_wants(secured, listener):
-    security = {listener: secured.server.security.calls_to(listener, "PLAIN")}
+    security = {listener: secured.server.security.calls_to(named(listener), "PLAIN")}
     with Asking(security=security) as asking:
         asking.ask(Address("localhost", secured.port(listener), listener), all_topics())
         assert asking.wait_for_answers(1)[0][1] is not None
@@ -285,7 +291,7 @@ def test_a_node_is_asked_as_its_listener_wants(secured, listener):
 
 def test_a_node_whose_login_is_refused_hears_nothing(secured, caplog):
     """No user of that name is in the metadata."""
-    security = {"SASL_SSL": secured.server.security.calls_to("SASL_SSL", "SCRAM-SHA-256")}
+    security = {"SASL_SSL": secured.server.security.calls_to(named("SASL_SSL"), "SCRAM-SHA-256")}
     with Asking(security=security) as asking:
         asking.ask(Address("localhost", secured.port("SASL_SSL"), "SASL_SSL"), all_topics())
         assert asking.wait_for_answers(1) == [("control", None)]
@@ -303,4 +309,4 @@ def test_a_node_whose_certificate_nobody_trusts_is_not_asked(secured, tmp_path, 
 
 def test_a_mechanism_that_nodes_cannot_use_is_said(secured):
     with pytest.raises(BadValue, match="cannot log in to each other by GSSAPI"):
-        secured.server.security.calls_to("SASL_SSL", "GSSAPI")
+        secured.server.security.calls_to(named("SASL_SSL"), "GSSAPI")

@@ -98,7 +98,7 @@ def test_what_does_not_fit_the_settings_is_refused(tmp_path: Path) -> None:
     others = initial_controllers(f"2@two:9093:{D2}", "CONTROLLER")
     with pytest.raises(CannotStart, match="do not name node.id=1"):
         formatted(settings(tmp_path), controllers=others)
-    static = settings(tmp_path, controller_quorum_voters="1@localhost:9093")
+    static = settings(tmp_path, controller_quorum_voters="1@localhost:9093,2@two:9093")
     with pytest.raises(CannotStart, match="controller.quorum.voters says who votes"):
         formatted(static, standalone=True)
     broker = load_settings(

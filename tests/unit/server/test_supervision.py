@@ -71,7 +71,7 @@ def test_brokers_stop_before_controllers_and_controllers_one_at_a_time() -> None
     assert nodes.step(Ended(5, 0), 1) == []
     assert nodes.step(Ended(4, 0), 2) == [Terminate(3)]
     assert nodes.step(Ended(3, 0), 3) == [Terminate(2)]
-    assert nodes.step(Ended(2, 0), 4) == [Terminate(1)]
+    assert nodes.step(Ended(2, 0), 4) == [Terminate(1, at_once=True)], "it is the last one"
     assert nodes.step(Ended(1, 0), 5) == [Finished(None)]
 
 
@@ -104,7 +104,7 @@ def test_a_node_that_can_never_start_ends_all() -> None:
     nodes = Supervision([1, 2], [[2], [1]])
     nodes.step(Begin(), 0)
     nodes.step(Ready(1, 10), 1)
-    assert nodes.step(Ended(2, CANNOT_START), 2) == [Terminate(1)]
+    assert nodes.step(Ended(2, CANNOT_START), 2) == [Terminate(1, at_once=True)]
     assert nodes.step(Ended(1, 0), 3) == [Finished(2)]
 
 

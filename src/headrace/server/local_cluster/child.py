@@ -4,8 +4,9 @@
 
 FD is a socket to the parent, with one JSON object per line. The parent first says what to run; the
 child says `ready` with its address and broker epoch, or `refused` with the sentence that tells why
-it cannot start. When the socket ends the parent is gone, and the node stops as for SIGTERM. The
-settings come by the socket, not as arguments, so that no password stands in a list of processes.
+it cannot start. `stop` and SIGTERM together ask the last node to stop without handing over. When
+the socket ends the parent is gone, and the node stops as for SIGTERM. The settings come by the
+socket, not as arguments, so that no password stands in a list of processes.
 """
 
 from __future__ import annotations
@@ -87,9 +88,13 @@ def run(order: Order, line: Line) -> int:
 
     def ready(server: Server) -> None:
         def heard() -> None:
-            if line.hear() is None:
+            messages = line.hear()
+            if messages is None:
                 server.loop.stop_calling(line.socket)
                 server.stop()
+            for message in messages or ():
+                if "stop" in message:  # and again by SIGTERM: at once
+                    server.stop()
 
         line.socket.setblocking(False)
         server.loop.call_when_readable(line.socket, heard)

@@ -12,16 +12,16 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from headrace.foreign_text import escaped
-from headrace.server.local_cluster import child
 from headrace.server.local_cluster.child import Line, Order
+from headrace.server.local_cluster.child_process import PROGRAM, start_child
 from headrace.server.local_cluster.supervision import (
     AllReady,
     Begin,
@@ -64,7 +64,7 @@ class Parent:
         *,
         show: Callable[[dict[int, dict[str, Any]]], None],
         write: Callable[[str], None],
-        program: tuple[str, ...] = (sys.executable, "-m", child.MODULE),
+        program: Sequence[str] = PROGRAM,
         coloured: bool = False,
     ) -> None:
         """`show` gets what each node said of itself when all were ready; `write` a line of text."""
@@ -141,7 +141,7 @@ class Parent:
             case Start():
                 self._start(effect.node)
             case Terminate():
-                self._processes[effect.node].popen.terminate()
+                self._terminate(effect)
             case Kill():
                 self._processes[effect.node].popen.kill()
             case TellDeath():
@@ -155,27 +155,22 @@ class Parent:
             case _:
                 assert_never(effect)
 
+    def _terminate(self, effect: Terminate) -> None:
+        process = self._processes[effect.node]
+        if effect.at_once:
+            process.line.tell({"stop": "at once"})
+        process.popen.terminate()
+
     def _start(self, node: int) -> None:
-        ours, theirs = socket.socketpair()
         output, input_ = os.pipe()
-        with theirs:
-            # A session of its own: Ctrl-C in a terminal is for the parent alone.
-            popen = subprocess.Popen(
-                [*self._program, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=input_,
-                stderr=input_,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        started = start_child(self._orders[node], input_, self._program)
         os.close(input_)
         os.set_blocking(output, False)
-        process = _Process(popen, Line(ours), output)
+        started.line.socket.setblocking(False)
+        process = _Process(started.popen, started.line, output)
         self._processes[node] = process
-        process.line.tell(asdict(self._orders[node]))
-        ours.setblocking(False)
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._heard(node, process))
-        self._selector.register(output, selectors.EVENT_READ, lambda: self._said(node, process))
+        for file, heard in ((started.line.socket, self._heard), (output, self._said)):
+            self._selector.register(file, selectors.EVENT_READ, partial(heard, node, process))
 
     def _heard(self, node: int, process: _Process) -> None:
         messages = process.line.hear()

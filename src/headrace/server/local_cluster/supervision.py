@@ -5,8 +5,8 @@ Events come in by `step`, effects go out; `parent.py` performs them. Rules:
 2. Whatever makes the first start of a node impossible (a port that is taken, a wrong setting) would
    do so again: all stop, and the command fails with the node's own sentence.
 3. Nodes stop group by group, brokers before controllers and controllers one at a time, so that each
-   can still hand its leaderships over. A second request to stop ends the waiting for one another, a
-   third kills, and so does the time that a node gets.
+   can still hand its leaderships over, but for the last one. A second request to stop ends the
+   waiting for one another, a third kills, and so does the time that a node gets.
 4. A death that nobody asked for is told to the controller at once (`TellDeath`), with the epoch
    that died, so that its successor is never meant.
 """
@@ -70,7 +70,10 @@ class Start:
 
 @dataclass(slots=True, frozen=True)
 class Terminate:
+    """`at_once`: there is nobody left to whom it could hand anything over."""
+
     node: int
+    at_once: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -216,7 +219,7 @@ class Supervision:
             for node in remaining:
                 if self._children[node].kill_at_ms is None:
                     self._children[node].kill_at_ms = now_ms + TIME_TO_STOP_MS
-                    asked.append(Terminate(node))
+                    asked.append(Terminate(node, at_once=self.running == [node]))
             return asked
         if self._finished:
             return []

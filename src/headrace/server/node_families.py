@@ -1,0 +1,70 @@
+"""What a node tells Prometheus of itself: connections, logs, partitions, disks, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.node import Node
+from headrace.server.listener import Door
+from headrace.server.loop import Loop
+from headrace.server.metrics import Family, cleaner_families, damage_families, limit_families
+from headrace.server.replica_metrics import replica_families
+
+if TYPE_CHECKING:
+    from headrace.server.security import Security
+
+
+def node_families(
+    node: Node, loop: Loop, door: Door, security: Security | None
+) -> Iterator[Family]:
+    broker = node.broker
+    leaders = [p for topic in list(broker.topics.by_name.values()) for p in list(topic.here())]
+    labelled = [({"topic": p.topic, "partition": p.index}, p) for p in leaders]
+    lag_ms, loop.lag_ms = loop.lag_ms, 0
+    shortages = node.durability.shortages + node.partitions.open_files.shortages
+    for name, kind, explanation, value in (
+        ("headrace_connections", "gauge", "Open connections.", len(loop.connections)),
+        ("headrace_connections_accepted_total", "counter", "Let in.", door.accepted),
+        ("headrace_connections_refused_total", "counter", "Closed by us.", loop.refused),
+        ("headrace_parked_requests", "gauge", "Waiting.", node.purgatory.waiting),
+        ("headrace_fetch_sessions", "gauge", "Sessions.", len(broker.fetch_sessions)),
+        ("headrace_received_bytes_total", "counter", "From clients.", loop.bytes_in),
+        ("headrace_fetched_bytes_total", "counter", "Records sent.", broker.bytes_out),
+        ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
+        ("headrace_unread_bytes", "gauge", "Answers not taken.", loop.unread_bytes),
+        ("headrace_descriptor_shortages_total", "counter", "None was free.", shortages),
+        ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
+        ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
+    ):
+        yield Family(name, kind, explanation, [({}, value)])
+    yield Family(
+        "headrace_coordinator_damaged_partitions",
+        "gauge",
+        "Of a coordinator's topic, not loaded: a batch fails its checksum.",
+        [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
+    )
+    yield from damage_families(node.partitions.open_files.findings, labelled)
+    yield from cleaner_families(node.cleaner)
+    yield from replica_families(broker)
+    if security is not None:
+        yield from security.families()
+    yield from limit_families(node.quotas, node.auditor, node.audit)
+    yield Family(
+        "headrace_log_bytes",
+        "gauge",
+        "Size of a partition's log.",
+        [(labels, p.log.size_bytes) for labels, p in labelled],
+    )
+    yield Family(
+        "headrace_log_end_offset",
+        "gauge",
+        "The offset that the next record will get.",
+        [(labels, p.log.end_offset) for labels, p in labelled],
+    )
+    yield Family(
+        "headrace_produced_bytes_total",
+        "counter",
+        "Bytes of records appended by clients.",
+        [(labels, p.bytes_in) for labels, p in labelled],
+    )
