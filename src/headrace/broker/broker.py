@@ -168,6 +168,11 @@ class Broker:
             TRANSACTION_KEY: self.transactions,
         }
 
+    def internal_replicas(self, wanted: int) -> int:
+        """Of a coordinator's topic. In a cluster the topic waits for enough brokers, as in Apache
+        Kafka: made too early it would have too few for ever."""
+        return wanted if self.peers is not None else 1
+
     @property
     def peers(self) -> Peers | None:
         """How others are asked; None: there are none."""

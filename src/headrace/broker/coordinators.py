@@ -34,6 +34,7 @@ MOST_PLACES = 10_000
 LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
 # What time has brought and the disk refuses is not tried at each look, ten times a second.
 AGAIN_AFTER_REFUSAL_MS = 1_000
+QUIET_MS = 30_000  # between two lines about the same thing
 
 
 class TopicRules(Protocol):
@@ -61,6 +62,7 @@ class Coordinator:
         "_loads",
         "_commit_timeout_ms",
         "_again_ms",
+        "_quiet_until_ms",
         "_alarm",
         "_alarm_ms",
     )
@@ -90,6 +92,7 @@ class Coordinator:
         self._compression = compression
         # By partition: when what is due is tried again that the disk has refused.
         self._again_ms: dict[int, int] = {}
+        self._quiet_until_ms = 0
         # Waits in the purgatory for the first deadline of all shards, so that the loop wakes then.
         self._alarm: Parked | None = None
         self._alarm_ms = NEVER_MS
@@ -151,6 +154,15 @@ class Coordinator:
         for later in shard.settled:
             self._purgatory.wake(later)
         shard.settled.clear()
+
+    def say_why_not(self, replicas: int, alive: int, now: Now) -> None:
+        """Clients hear COORDINATOR_NOT_AVAILABLE; that more brokers are needed is for the log."""
+        if now.monotonic_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now.monotonic_ms + QUIET_MS
+            log.warning(
+                "%s is not made yet: it is to have %d replicas, and %d brokers are there",
+                self.topic, replicas, alive,
+            )  # fmt: skip
 
     # --- time and change
 

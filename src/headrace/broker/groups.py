@@ -67,10 +67,9 @@ class GroupCoordinator(Coordinator):
 
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values
-        brokers = max(len(self._broker.image.brokers), 1)
         return (
             values["offsets.topic.num.partitions"],
-            min(values["offsets.topic.replication.factor"], brokers),
+            self._broker.internal_replicas(values["offsets.topic.replication.factor"]),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",

@@ -94,8 +94,8 @@ class TransactionCoordinator(Coordinator):
 
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values
-        brokers = max(len(self._broker.image.brokers), 1)
-        replicas = min(values["transaction.state.log.replication.factor"], brokers)
+        wanted = values["transaction.state.log.replication.factor"]
+        replicas = self._broker.internal_replicas(wanted)
         return (
             values["transaction.state.log.num.partitions"],
             replicas,

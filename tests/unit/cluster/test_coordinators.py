@@ -250,6 +250,29 @@ def test_a_zombie_is_fenced_by_the_next_coordinator():
     assert committed(clients) == [["d"], ["e"], ["f"]]
 
 
+def test_a_coordinator_s_topic_waits_for_as_many_brokers_as_it_needs(caplog):
+    cluster = Cluster(offsets_topic_replication_factor=3, offsets_topic_num_partitions=1)
+    for member in cluster.members.values():
+        member.format(cluster.voters)
+    cluster.members[1].start()
+    cluster.members[2].start()
+    cluster.wait_until_ready()
+    first = cluster.members[1]
+
+    def found():
+        request = find_coordinator.FindCoordinatorRequest("", 0, ["billing"])
+        answers = []
+        first.ask(CLIENTS, find_coordinator, request, answers.append)
+        return cluster.wait(lambda: answers)[0].coordinators[0].error_code
+
+    assert found() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert OFFSETS not in first.node.broker.image.topics
+    assert "3 replicas, and 2 brokers are there" in caplog.text
+    cluster.members[3].start()
+    cluster.wait(lambda: found() == 0, WITHIN_MS)
+    assert len(first.node.broker.image.topics[OFFSETS].partitions[0].replicas) == 3
+
+
 # --- groups
 
 

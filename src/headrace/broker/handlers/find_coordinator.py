@@ -47,6 +47,10 @@ def handle(
         and any(may_ask(broker, request.key_type, key, call) for key in keys)
     ):
         partitions, replicas, settings = coordinator.topic_rules()
+        alive = sum(not each.fenced for each in broker.image.brokers.values())
+        if replicas > max(alive, 1):
+            coordinator.say_why_not(replicas, alive, call.now)
+            return answer()
         try:
             later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
                 coordinator.topic, partitions, replicas, settings, answer, call.now
