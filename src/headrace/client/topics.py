@@ -176,27 +176,42 @@ class Topics:
     def spans(self, names: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
         """First and end offset of each partition, by topic, in two questions for all of them; a
         partition whose leader does not answer is left out."""
+        places = self._led(names)
+        firsts, ends = self._offsets(places, _EARLIEST), self._offsets(places, _LATEST)
+        spans: dict[str, dict[int, tuple[int, int]]] = {}
+        for place, end in ends.items():
+            if place in firsts:
+                spans.setdefault(place.topic, {})[place.partition] = (firsts[place], end)
+        return spans
+
+    def written(self, names: Iterable[str]) -> dict[str, int]:
+        """The end offsets of each topic's partitions, summed: what two samples differ by was
+        written in between."""
+        summed = dict.fromkeys(names, 0)
+        for place, end in self._offsets(self._led(summed), _LATEST).items():
+            summed[place.topic] += end
+        return summed
+
+    def _led(self, names: Iterable[str]) -> list[TopicPartition]:
+        """Partitions that have a leader, as far as we know the cluster."""
         known = self.cluster.topics
-        places = [
+        return [
             TopicPartition(name, index)
             for name in names
             for index, found in (known[name].partitions if name in known else {}).items()
             if found.leader in self.cluster.brokers
         ]
+
+    def _offsets(
+        self, places: list[TopicPartition], which: OffsetSpec
+    ) -> dict[TopicPartition, int]:
         if not places:
             return {}
-        bounds = []
-        for which in (_EARLIEST, _LATEST):
-            asked = self._admin.list_offsets(
-                dict.fromkeys(places, which), request_timeout=self.connection.timeout_s
-            )
-            bounds.append({place: self._offset(asked[place], place.topic) for place in places})
-        spans: dict[str, dict[int, tuple[int, int]]] = {}
-        for place in places:
-            first, end = bounds[0][place], bounds[1][place]
-            if first is not None and end is not None:
-                spans.setdefault(place.topic, {})[place.partition] = (first, end)
-        return spans
+        asked = self._admin.list_offsets(
+            dict.fromkeys(places, which), request_timeout=self.connection.timeout_s
+        )
+        found = {place: self._offset(asked[place], place.topic) for place in places}
+        return {place: offset for place, offset in found.items() if offset is not None}
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """By name. A topic that is deleted and made anew gets another id."""
