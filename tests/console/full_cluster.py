@@ -6,14 +6,17 @@ All of it is deterministic but for the times, which count from the moment it is 
 from __future__ import annotations
 
 import json
+import time
 
 import confluent_kafka
 
 from headrace.app.dead_letters import why_headers
 from headrace.client.admin import Admin
 from headrace.client.connection import connection
+from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.client.producer import Producer
 
+LONGEST_START_S = 60
 # What somebody may put wherever a client may write.
 HOSTILE = '<script>document.title="run"</script><img src=x onerror=document.title="run">'
 HOSTILE_SIGNS = "\x1b[31mred\x07 \u202egnp.exe \u2028 line"
@@ -44,7 +47,22 @@ def fill(bootstrap: str, *, delayed: bool = False, hostile: bool = True) -> None
                     id=f"tea-{number}",
                     delay=f"{10 + number * number}m",
                 )
+    if delayed:
+        wait_until_listed(bootstrap, "reminders", 40)
     _groups(bootstrap, [HOSTILE_GROUP] if hostile else [])
+
+
+def wait_until_listed(bootstrap: str, topic: str, count: int) -> None:
+    """The delay service has read what was sent; it may just be starting."""
+    deadline = time.monotonic() + LONGEST_START_S
+    listed = 0
+    while listed < count and time.monotonic() < deadline:
+        try:
+            page = DelayInstances(connection(bootstrap=bootstrap)).pending(limit=count, topic=topic)
+            listed = len(page.rows)
+        except NoDelayService:
+            continue
+    assert listed == count
 
 
 def _orders(producer: Producer) -> None:

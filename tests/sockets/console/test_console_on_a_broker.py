@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
@@ -255,7 +255,16 @@ def test_a_tail_shows_what_comes_as_text(console: Served, at: Connection) -> Non
     assert rows[-1]["value"] == "59 <b>"
 
 
-def _frames_while_sending(console: Served, count: int) -> list[Any]:
+def test_a_tail_goes_on_after_a_restart_of_the_broker() -> None:
+    with Broker() as broker, Served(broker.bootstrap) as served:
+        Topics(connection(bootstrap=broker.bootstrap)).create("live", partitions=1)
+        frames = _frames_while_sending(served, 3, before=broker.restart)
+    assert [row["value"] for frame in frames for row in frame["rows"]][-1] == "2 <b>"
+
+
+def _frames_while_sending(
+    console: Served, count: int, before: Callable[[], None] = lambda: None
+) -> list[Any]:
     """Messages that are sent once the stream has begun, until all are told of."""
     visitor = console.visitor()
     asked = http.client.HTTPConnection(visitor.name, timeout=30)
@@ -274,10 +283,11 @@ def _frames_while_sending(console: Served, count: int) -> list[Any]:
             told += len(frame["rows"]) + frame["skipped"]
         if event == "begun" and not sent:
             sent = True
-            producer = console.site.console.access.producer()
-            for number in range(count):
-                producer.send("live", f"{number} <b>")
-            producer.flush()
+            before()
+            with console.site.console.access.sender() as producer:
+                for number in range(count):
+                    producer.send("live", f"{number} <b>")
+                producer.flush()
     asked.close()
     return found
 

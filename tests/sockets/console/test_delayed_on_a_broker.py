@@ -12,6 +12,7 @@ from headrace.client.connection import Connection, connection
 from headrace.client.producer import Producer
 from headrace.client.reading import RecordReader
 from headrace.testing import Broker
+from tests.console.full_cluster import wait_until_listed
 from tests.console.served import Served, Visitor
 
 
@@ -38,6 +39,7 @@ def visitor(broker: Broker, at: Connection) -> Iterator[Visitor]:
                 producer.send(
                     "tea", f"cup {number}", key="pot", id=f"<b>{number}", delay=f"{number + 1}h"
                 )
+        wait_until_listed(broker.bootstrap, "tea", 3)
         yield visitor
 
 
@@ -71,3 +73,12 @@ def test_a_message_is_sent_with_a_delay(visitor: Visitor, at: Connection) -> Non
     wrong = visitor.post("/topics/tea/send", form | {"delay": "soon"})
     assert wrong.status == 502
     assert visitor.get("/delayed?from=never").status == 400
+
+
+def test_a_cluster_without_a_delay_service_says_so_at_once() -> None:
+    with Broker() as broker, Served(broker.bootstrap) as served:
+        visitor = served.visitor()
+        visitor.post("/create-topic", {"name": "tea", "delayed": "1"})
+        for path in ("/", "/delayed"):
+            answer = visitor.get(path)
+            assert (answer.status, "No delay service runs" in answer.said()) == (200, True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
+from headrace.client.errors import BufferFull, ClientError, DeliveryFailed, Fenced
 from headrace.client.producer import Producer
 from headrace.console.access.held_connection import HeldConnection, held
 from headrace.console.access.parts import Part
@@ -27,6 +28,9 @@ MOST_WAITING = 64
 LONGEST_S = 20.0
 # The client's own limit is shorter, so that its sentence is the one people read.
 CLIENT_TIMEOUT_S = 8.0
+# A message is written or refused within this time, so that its person hears which.
+SENDING = {"delivery.timeout.ms": "6000"}
+LAST_WAIT_S = 2.0
 
 
 class TooBusy(ClientError):
@@ -79,14 +83,26 @@ class ClusterAccess:
         if not asked.cancelled():
             asked.exception()  # somebody who has gone does not read it
 
-    def producer(self) -> Producer[Any, Any]:
-        """One for all that is sent here; to be called on a thread of `ask`."""
+    @contextmanager
+    def sender(self) -> Iterator[Producer[Any, Any]]:
+        """One producer for all that is sent here; to be used on a thread of `ask`."""
         with self.connection.kept.lock:
             if self._producer is None:
-                self._producer = Producer(self.connection)
-            return self._producer
+                self._producer = Producer(self.connection, settings=SENDING)
+            producer = self._producer
+        try:
+            yield producer
+        except (DeliveryFailed, Fenced, BufferFull):
+            # It may be done for, such as after a cluster was made anew: the next is a new one.
+            with self.connection.kept.lock:
+                if self._producer is producer:
+                    self._producer = None
+            self._threads.submit(producer.close, LAST_WAIT_S)
+            raise
 
     async def close(self) -> None:
         if self._producer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._producer.close, 2.0)
+            await asyncio.get_running_loop().run_in_executor(
+                None, self._producer.close, LAST_WAIT_S
+            )
         self._threads.shutdown(wait=False, cancel_futures=True)

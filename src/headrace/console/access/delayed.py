@@ -12,13 +12,12 @@ from headrace.client.delay_instances import DelayInstances, Page
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
+from headrace.console.access.delay_service import running_service
 from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.parts import Part, part
 from headrace.contract import headers
 
 ON_ONE_PAGE = 25
-# A service that does not run, or is just starting, is waited for so long.
-PATIENCE_S = 1.5
 IN_THE_CHART = 1_000
 
 
@@ -39,9 +38,12 @@ def what_waits(
         return Waiting([])
     if wanted.get("topic"):
         delayed.require(str(wanted["topic"]))
-    instances = DelayInstances(connection.hasty(PATIENCE_S))
-    found = part(lambda: instances.pending(limit=ON_ONE_PAGE, after=after, **wanted))
-    chart = part(lambda: instances.pending(limit=IN_THE_CHART, **wanted)) if found.answer else found
+    found = part(
+        lambda: running_service(connection).pending(limit=ON_ONE_PAGE, after=after, **wanted)
+    )
+    if found.answer is None:
+        return Waiting(topics, found)
+    chart = part(lambda: running_service(connection).pending(limit=IN_THE_CHART, **wanted))
     rows = chart.answer.rows if chart.answer else []
     is_whole = chart.answer is None or chart.answer.next is None
     return Waiting(topics, found, [row["due_ms"] for row in rows], is_whole)

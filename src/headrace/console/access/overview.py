@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from headrace.client.cluster import Cluster, ClusterDescription
 from headrace.client.connection import Connection
-from headrace.client.delay_instances import DelayInstances
 from headrace.client.groups import GroupSummary
 from headrace.client.topics import Topics
+from headrace.console.access.delay_service import running_service
 from headrace.console.access.group_lag import Looked
 from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.parts import Part
@@ -18,8 +18,6 @@ from headrace.contract.delay_topics import REGISTRY
 DEAD_SUFFIX = ".dead"
 MOST_DEAD_TOPICS = 200
 DUE_SHOWN = 5
-# A service that does not run, or is just starting, is waited for so long.
-PATIENCE_S = 0.8
 # A sample of rates asks for the end of each partition; beyond this only the first topics are.
 MOST_PARTITIONS_SAMPLED = 2_000
 
@@ -81,7 +79,7 @@ def topic_counts(connection: Connection) -> TopicCounts:
 def pending(connection: HeldConnection) -> Pending | None:
     if REGISTRY not in Topics(connection).cluster.topics:
         return None
-    instances = DelayInstances(connection.hasty(PATIENCE_S))
+    instances = running_service(connection)
     stats = instances.stats()
     page = instances.pending(limit=DUE_SHOWN)
     topics = [topic for _, answer in stats for topic in answer["topics"]]

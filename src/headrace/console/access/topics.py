@@ -20,12 +20,15 @@ from headrace.client.topics import (
     TopicSummary,
 )
 from headrace.console.access.group_lag import Looked, groups_of_topic
+from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.parts import Part, part
 from headrace.contract.companions import OF_SERVICES, with_companions
 
 Spans = dict[str, dict[int, tuple[int, int]]]
 
 ON_ONE_PAGE = 25
+# A broker that does not answer leaves a page without sizes, not without an end.
+PATIENCE_S = 2.0
 
 
 @dataclass(slots=True)
@@ -41,7 +44,9 @@ class TopicList:
     hidden: int = 0  # of the cluster, of services, and companions
 
 
-def list_topics(connection: Connection, contains: str, everything: bool, page: int) -> TopicList:
+def list_topics(
+    connection: HeldConnection, contains: str, everything: bool, page: int
+) -> TopicList:
     topics = Topics(connection)
     found = topics.all()
     beside = with_companions(each.name for each in found)
@@ -59,7 +64,9 @@ def list_topics(connection: Connection, contains: str, everything: bool, page: i
         shown,
         {name: beside.get(name, []) for name in names},
         topics.spans(names),
-        sizes_by_partition(connection, topics.broker_addresses(), partitions) if names else {},
+        sizes_by_partition(connection.hasty(PATIENCE_S), topics.broker_addresses(), partitions)
+        if names
+        else {},
         len(matching),
         len(own),
         len(found) - len(own),
@@ -75,14 +82,14 @@ class TopicFacts:
     readers: Part[Looked]
 
 
-def one_topic(connection: Connection, name: str) -> TopicFacts:
+def one_topic(connection: HeldConnection, name: str) -> TopicFacts:
     topics = Topics(connection)
     [found] = topics.describe([name])
     places = {name: [each.partition for each in found.partitions]}
     ends = with_companions(topics.cluster.topics).get(name, [])
     return TopicFacts(
         found,
-        sizes_by_partition(connection, topics.broker_addresses(), places),
+        sizes_by_partition(connection.hasty(PATIENCE_S), topics.broker_addresses(), places),
         [name + end for end in ends],
         ".delay" in ends,
         part(lambda: groups_of_topic(connection, name)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
 
 from headrace.client.connection import Connection
@@ -71,9 +69,9 @@ async def cancel(console: Console, request: web.Request) -> web.StreamResponse:
 async def deliver_now(console: Console, request: web.Request) -> web.StreamResponse:
     topic, id, partition = await _named(request)
 
-    def send(connection: Connection) -> Any:
-        producer = console.access.producer()
-        return access.deliver_now(connection, producer, topic, id, partition)
+    def send(connection: Connection) -> None:
+        with console.access.sender() as producer:
+            access.deliver_now(connection, producer, topic, id, partition)
 
     await console.access.ask(send)
     return console.done(

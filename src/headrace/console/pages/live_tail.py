@@ -22,6 +22,7 @@ from headrace.console.views.words import moment
 EVERY_S = 0.4
 MOST_IN_A_FRAME = 40
 LEAST_OF_A_PARTITION = 4
+ASKED_ANEW_AFTER = 5  # frames in which a partition could not be read
 BOUNDS = Bounds(records=20_000, bytes=4 << 20, seconds=2.0)
 
 
@@ -46,9 +47,13 @@ async def _frames(console: Console, topic: str) -> AsyncIterator[tuple[str, Any]
     try:
         at = await console.access.ask(_ends, browser)
         yield "begun", {"partitions": len(browser.partitions)}
+        unread = 0
         while True:
             page = await console.access.ask(_fresh, browser, at)
-            at = page.next
+            at, unread = page.next, unread + 1 if page.unread else 0
+            if unread >= ASKED_ANEW_AFTER:  # somebody else may lead by now
+                browser.close()
+                browser, unread = await console.access.ask(Browser, topic), 0
             rows = [message_row(seen) for seen in page.found if seen.is_data]
             shown = rows[-MOST_IN_A_FRAME:]
             skipped = page.skipped + len(rows) - len(shown)

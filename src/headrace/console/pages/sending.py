@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from aiohttp import web
@@ -9,6 +11,7 @@ from aiohttp import web
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
+from headrace.client.records import Sent
 from headrace.client.topics import Topics
 from headrace.console.access.messages import read_one
 from headrace.console.console import Console
@@ -16,7 +19,7 @@ from headrace.console.query import needed, text_in, whole, whole_or_none
 from headrace.console.rendering import link
 from headrace.console.views.draft import Draft, draft_from, draft_of
 
-FIRST_TOPIC = "hello"
+Sender = Callable[[], AbstractContextManager[Producer[Any, Any]]]
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
@@ -44,7 +47,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 async def send(console: Console, request: web.Request) -> web.StreamResponse:
     topic, form = request.match_info["topic"], await request.post()
     draft, partition = draft_from(form), whole_or_none(form, "partition")
-    sent = await console.access.ask(_send, console.access.producer, topic, draft, partition)
+    sent = await console.access.ask(_send, console.access.sender, topic, draft, partition)
     command = console.commands.produce(
         topic,
         draft.value,
@@ -67,7 +70,7 @@ async def send_first(console: Console, request: web.Request) -> web.StreamRespon
     topic = needed(form, "topic", "The name of the topic").strip()
     draft = Draft(value=text_in(form, "value"))
     await console.access.ask(_make_if_missing, topic)
-    sent = await console.access.ask(_send, console.access.producer, topic, draft, None)
+    sent = await console.access.ask(_send, console.access.sender, topic, draft, None)
     said = f"Sent: it lies in {topic}, partition {sent.partition}, at offset {sent.offset}."
     command = console.commands.produce(topic, draft.value)
     return console.done(request, link("topics", topic, "messages"), said, command=command)
@@ -85,20 +88,20 @@ def _make_if_missing(connection: Connection, topic: str) -> None:
 
 
 def _send(
-    connection: Connection, producer: Any, topic: str, draft: Draft, partition: int | None
-) -> Any:
+    connection: Connection, sender: Sender, topic: str, draft: Draft, partition: int | None
+) -> Sent:
     # A producer would have the broker make a topic that is not there, in silence.
     if topic not in Topics(connection).cluster.topics:
         raise ClientError(f"There is no topic {topic}.")
-    sender: Producer[Any, Any] = producer()
     when: dict[str, str] = {"delay": draft.delay} if draft.delay else {}
     if draft.id:
         when["id"] = draft.id
-    return sender.send(
-        topic,
-        draft.value_bytes(),
-        key=draft.key_bytes(),
-        headers=[(name, text.encode()) for name, text in draft.headers],
-        partition=partition,
-        **when,  # type: ignore[arg-type]
-    ).result(connection.timeout_s)
+    with sender() as producer:
+        return producer.send(
+            topic,
+            draft.value_bytes(),
+            key=draft.key_bytes(),
+            headers=[(name, text.encode()) for name, text in draft.headers],
+            partition=partition,
+            **when,  # type: ignore[arg-type]
+        ).result(connection.timeout_s)

@@ -1,0 +1,19 @@
+"""The delay service as a page asks it: one that does not run is told of at once, not waited for."""
+
+from __future__ import annotations
+
+from headrace.client.delay_instances import DelayInstances, NoDelayService
+from headrace.console.access.held_connection import HeldConnection
+
+# For one that is just starting and does not know all that waits yet.
+PATIENCE_S = 3.0
+
+
+def running_service(connection: HeldConnection) -> DelayInstances:
+    instances = DelayInstances(connection.hasty(PATIENCE_S))
+    if not instances.all():
+        raise NoDelayService(
+            "No delay service runs for this cluster, or it is just starting: what waits is not "
+            "known. `headrace start` brings its own; elsewhere run `headrace delay serve`."
+        )
+    return instances
