@@ -122,12 +122,9 @@ def _features(image: MetadataImage, request: BrokerRegistrationRequest) -> dict[
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
+    if not named:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "The broker names no feature.")
     named.setdefault(METADATA_VERSION, OLDEST_METADATA_VERSION)
-    require_supported(image, named, "broker")
-    return named
-
-
-def require_supported(image: MetadataImage, named: dict[str, LevelRange], who: str) -> None:
     finalized = image.finalized_features
     for name in named.keys() | finalized.keys():
         level = finalized.get(name, 0)
@@ -135,9 +132,10 @@ def require_supported(image: MetadataImage, named: dict[str, LevelRange], who: s
         if not known.lowest <= level <= known.highest:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"The cluster has finalized {name} at level {level}; the {who} understands "
+                f"The cluster has finalized {name} at level {level}; the broker understands "
                 f"levels {known.lowest} to {known.highest}.",
             )
+    return named
 
 
 def unregister(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> list[Any]:

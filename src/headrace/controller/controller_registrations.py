@@ -1,14 +1,14 @@
 """Decisions about controllers of other processes: where each of them listens (KIP-919).
 
 Every voter registers once per start, so that tools and brokers find all controllers and the feature
-levels that each supports. What has not changed is not written again.
+levels that each supports; as Apache's controller it takes any. What has not changed is not written
+again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.broker_registrations import require_supported
 from headrace.metadata.features import LevelRange
 from headrace.metadata.image import ControllerImage, Endpoint, MetadataImage
 from headrace.metadata.snapshot_records import controller_record
@@ -25,13 +25,10 @@ def register(image: MetadataImage, request: ControllerRegistrationRequest) -> li
             ErrorCode.UNSUPPORTED_VERSION,
             f"metadata.version {image.metadata_version} has no registrations of controllers.",
         )
-    if request.listeners == []:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A controller needs a listener.")
     features = {
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
-    require_supported(image, features, "controller")
     wanted = ControllerImage(
         id=request.controller_id,
         incarnation_id=request.incarnation_id,

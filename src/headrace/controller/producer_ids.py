@@ -34,12 +34,11 @@ def allocate_block(
 
 
 def require_current_broker(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
-    """Only the latest incarnation of a registered broker may ask for something."""
+    """Only the latest incarnation of a registered broker may ask for something. As by Apache Kafka
+    one that is not registered at all is told the same as an old one."""
     broker = image.brokers.get(broker_id)
     if broker is None:
-        raise KafkaError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered."
-        )
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")
     if broker.epoch != broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH,

@@ -17,7 +17,6 @@ from headrace.protocol.messages import (
     assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
-    controller_registration,
     create_topics,
     envelope,
     fetch,
@@ -35,6 +34,7 @@ from tests.unit.cluster.test_brokers import Story
 MALLORY = Principal("User", "mallory")
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ENDED = "the connection was ended"
+TOO_OLD = [broker_registration.Feature("metadata.version", 1, 7)]
 BETWEEN_NODES = {
     "vote",
     "begin_quorum_epoch",
@@ -177,7 +177,8 @@ def test_nobody_takes_the_place_of_a_broker_that_is_alive(
     ("fields", "code"),
     [
         ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
-        ({"features": []}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": []}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": TOO_OLD}, ErrorCode.UNSUPPORTED_VERSION),
         ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [bytes([1]) * 16]}, ErrorCode.INVALID_REGISTRATION),
         ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
@@ -251,14 +252,6 @@ def test_an_envelope_holds_only_what_clients_ask_of_the_controller(story: Story,
     call = Call(Now(0, 0), 0, memoryview(inside), Session("10.6.6.6", CLIENTS), 7)
     answer = asks(story, story.controller, envelope, enclose(call))
     assert answer.error_code == ErrorCode.INVALID_REQUEST and not answer.response_data
-
-
-def test_a_controller_of_unknown_levels_is_not_registered(story: Story) -> None:
-    listener = controller_registration.Listener("CONTROLLER", "node9", 9093, 0)
-    request = controller_registration.ControllerRegistrationRequest(9, bytes(16), False, [listener])
-    answer = asks(story, story.controller, controller_registration, request)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert 9 not in story.image.controllers
 
 
 def test_after_all_that_the_cluster_is_as_it_was(story: Story) -> None:

@@ -87,7 +87,7 @@ def test_nobody_registers_as_the_broker_that_runs_beside_the_controller(tmp_path
 def test_heartbeats_of_unknown_brokers_and_old_starts(tmp_path: Path, version: int) -> None:
     quorum = QuorumOfOne(tmp_path)
     for known, code in (
-        (False, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (False, ErrorCode.STALE_BROKER_EPOCH),
         (True, ErrorCode.STALE_BROKER_EPOCH),
     ):
         if known:

@@ -183,7 +183,7 @@ def test_producer_ids_come_in_blocks_that_no_restart_gives_again(tmp_path: Path)
     assert again.allocate_producer_ids(1, again.broker_epoch, quorum.now).first == 2000
     for broker_id, epoch, code in (
         (1, again.broker_epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
-        (7, 0, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (7, 0, ErrorCode.STALE_BROKER_EPOCH),
     ):
         with pytest.raises(KafkaError) as refusal:
             again.allocate_producer_ids(broker_id, epoch, quorum.now)

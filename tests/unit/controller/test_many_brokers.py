@@ -128,7 +128,7 @@ def test_a_new_broker_is_fenced_and_its_epoch_is_its_offset() -> None:
         ({"log_dirs": [LOST_DIRECTORY]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [FOLDER[4], FOLDER[4]]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [FOLDER[1]]}, ErrorCode.INVALID_REGISTRATION),
-        ({"features": []}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": []}, ErrorCode.INVALID_REGISTRATION),
         ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
     ],
 )

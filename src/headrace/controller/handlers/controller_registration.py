@@ -1,7 +1,6 @@
 """ControllerRegistration, v0: a controller that does not lead says where it listens (KIP-919).
 
-Needs CLUSTER_ACTION. A controller that does not support a level which the cluster has finalized is
-refused, as a broker is. The answer leaves when the registration is committed.
+Needs CLUSTER_ACTION. The answer leaves when the registration is committed.
 """
 
 from __future__ import annotations
