@@ -7,34 +7,48 @@ node that has every partition alone pays for neither.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.environment import Now
 from headrace.protocol.messages.alter_partition import AlterPartitionResponse
+from headrace.replication.replica import PartitionReplica
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
+# Of one tick, 3 us each: more of them wait for the next one.
+MOST_AT_ONCE = 500
+
+
 class InSyncUpkeep:
-    __slots__ = ("_broker", "_looked_ms")
+    __slots__ = ("_broker", "_looked_ms", "_round")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._looked_ms = 0
+        self._round: Iterator[PartitionReplica] = iter(())  # those still to be looked at
 
     def tick(self, now: Now) -> None:
-        broker = self._broker
         now_ms = now.monotonic_ms
-        if now_ms - self._looked_ms >= broker.this.settings.lag_time_max_ms // 2:
+        if now_ms - self._looked_ms >= self._broker.this.settings.lag_time_max_ms // 2:
             self._looked_ms = now_ms
-            for topic in broker.topics.by_name.values():
-                for replica in topic.here():
-                    if replica.leading is not None:
-                        replica.tick(now_ms)
-                    elif replica.look_for_damage():
-                        broker.replica_fetching.follow(replica)
+            self._round = self._shared()
+        for replica in islice(self._round, MOST_AT_ONCE):
+            if replica.leading is not None:
+                replica.tick(now_ms)
+            elif replica.look_for_damage():
+                self._broker.replica_fetching.follow(replica)
         self.propose(now)
+
+    def _shared(self) -> Iterator[PartitionReplica]:
+        """All replicas of partitions that others have too; topics may come and go meanwhile."""
+        for topic in list(self._broker.topics.by_name.values()):
+            for replica in list(topic.here()):
+                if replica.leading is not None or replica.following is not None:
+                    yield replica
 
     def propose(self, now: Now) -> None:
         this = self._broker.this

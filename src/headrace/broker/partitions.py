@@ -222,8 +222,8 @@ class Partitions:
             return None
         self._noted = high_watermarks
         path = f"{self.folder}/{checkpoints.HIGH_WATERMARKS}"
-        data = checkpoints.offsets_to_bytes(high_watermarks)
-        return lambda: self._disk.write_file(path, [data])
+        to_bytes = checkpoints.offsets_to_bytes  # 10 ms for 10,000 of them
+        return lambda: self._disk.write_file(path, [to_bytes(high_watermarks)])
 
     def close(
         self,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker import replica_fetching
+from headrace.broker import in_sync_upkeep, replica_fetching
 from headrace.metadata.config_definitions.cluster import RACK_AWARE
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_records, delete_topics, fetch, produce
@@ -254,3 +254,14 @@ def test_metrics_tell_who_lags_and_what_is_under_replicated(cluster):
     shown = metrics_of(leader)
     changes = shown["headrace_isr_shrinks_total"], shown["headrace_isr_expands_total"]
     assert changes == ("1", "1") and lag not in shown
+
+
+def test_many_partitions_are_looked_after_in_several_ticks(cluster, monkeypatch):
+    monkeypatch.setattr(in_sync_upkeep, "MOST_AT_ONCE", 3)
+    cluster.create(replicas=[(1, 2)] * 8)
+    cluster.network.cut(2, 1)  # it is heard by the controller, and does not fetch
+    for index in range(8):
+        cluster.members[1].produce("orders", "a", partition=index, acks=1)
+    cluster.run_until(lambda: cluster.partition(index=7).isr == (1,), within_ms=60_000)
+    cluster.run(1_000)
+    assert [cluster.partition(index=index).isr for index in range(8)] == [(1,)] * 8
