@@ -69,7 +69,7 @@ class FollowerRole:
         "leader",
         "epoch",
         "is_counted_on",
-        "can_be_spared",
+        "in_sync",
         "refusal",
         "fetches_from_ms",
         "is_fenced",
@@ -85,15 +85,15 @@ class FollowerRole:
         self.is_fenced = False  # the leader has a newer epoch: the metadata will tell us
         self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
         self.damage: int | None = None  # our log cannot be read from here on
+        self.in_sync = 0  # replicas that are
         self.is_counted_on = False  # it may be elected for what it has: in the ISR, or eligible
-        self.can_be_spared = False  # enough are in sync without it
         self.refusal = 0  # the leader's last one
         self.counts_on_us(partition)
 
     def counts_on_us(self, partition: PartitionImage) -> None:
         broker_id = self.replica.broker.id
         self.is_counted_on = broker_id in (*partition.isr, *partition.eligible_leader_replicas)
-        self.can_be_spared = len(partition.isr) > self.replica.minimum
+        self.in_sync = len(partition.isr)
 
     def fetch_position(self, now_ms: int, wall_ms: int) -> Position | None:
         """Where to fetch from; None: not now."""
@@ -104,7 +104,7 @@ class FollowerRole:
         if self.damage is not None:
             if not self.is_counted_on:
                 self._repair(self.damage, wall_ms)
-            elif self.can_be_spared:
+            elif self.in_sync > replica.minimum:
                 self.back_off(now_ms)
                 return Position(self.damage, self.epoch, found.epochs.latest, found.start_offset)
         if replica.vouched_end() < found.end_offset:

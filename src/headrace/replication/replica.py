@@ -52,6 +52,7 @@ class Replica(Generic[L]):
         "writer",
         "epoch",
         "partition_epoch",
+        "_followed",
         "high_watermark",
         "commits_at_once",
         "in_sync",
@@ -92,6 +93,7 @@ class Replica(Generic[L]):
         self.writer: Writer = log.writer
         self.epoch = epoch
         self.partition_epoch = -1  # of the metadata that it follows
+        self._followed: PartitionImage | None = None
         self._durable = not commits_at_once  # only what is flushed counts as had
         self.commits_at_once = commits_at_once
         self.high_watermark: int = log.end_offset
@@ -117,8 +119,11 @@ class Replica(Generic[L]):
 
     def follow(self, partition: PartitionImage, now_ms: int) -> None:
         """The metadata say this of the partition."""
-        if partition.partition_epoch < self.partition_epoch:
-            return  # the answer to an AlterPartition was faster than the metadata
+        if partition.partition_epoch < self.partition_epoch or partition == self._followed:
+            # The answer to an AlterPartition was faster than the metadata, or another partition of
+            # the topic has changed: that ends no proposal of this one.
+            return
+        self._followed = partition
         if partition.leader == self.broker.id:
             if len(partition.replicas) == 1:
                 self._lead_alone(partition)
