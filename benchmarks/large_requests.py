@@ -14,20 +14,28 @@ from types import ModuleType
 from typing import Any
 
 from headrace.protocol.messages import (
+    alter_partition_reassignments,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_topic_partitions,
+    describe_transactions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
+    leave_group,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
@@ -132,6 +140,19 @@ def cuts_of(count: int) -> Any:
     return module.DeleteRecordsRequest([module.DeleteRecordsTopic(WIDE, parts)], TIMEOUT_MS)
 
 
+def forgotten_of(count: int) -> Any:
+    module = offset_delete
+    parts = [module.OffsetDeleteRequestPartition(index) for index in range(count)]
+    return module.OffsetDeleteRequest(GROUP, [module.OffsetDeleteRequestTopic(UNKNOWN, parts)])
+
+
+def moves_of(count: int) -> Any:
+    module = alter_partition_reassignments
+    parts = [module.ReassignablePartition(index, None) for index in range(count)]
+    topics = [module.ReassignableTopic(WIDE, parts)]
+    return module.AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=topics)
+
+
 def producers_of(count: int) -> Any:
     topics = [describe_producers.TopicRequest(WIDE, list(range(count)))]
     return describe_producers.DescribeProducersRequest(topics)
@@ -216,6 +237,26 @@ LISTS: tuple[tuple[str, str, ModuleType, int, Callable[[int], Any]], ...] = (
     ("epochs", "OffsetForLeaderEpoch", offset_for_leader_epoch, 4, epochs_of),
     ("producers", "DescribeProducers", describe_producers, 0, producers_of),
     ("cuts", "DeleteRecords", delete_records, 2, cuts_of),
+    ("group deletions", "DeleteGroups", delete_groups, 2,
+     lambda n: delete_groups.DeleteGroupsRequest(names(n))),
+    ("transactions", "DescribeTransactions", describe_transactions, 0,
+     lambda n: describe_transactions.DescribeTransactionsRequest(names(n))),
+    ("forgotten", "OffsetDelete", offset_delete, 0, forgotten_of),
+    ("leavers", "LeaveGroup", leave_group, 5,
+     lambda n: leave_group.LeaveGroupRequest(GROUP, "", [leave_group.MemberIdentity(name)
+                                                         for name in names(n)])),
+    ("deletions", "DeleteTopics of unknown names", delete_topics, 6,
+     lambda n: deletion_of(names(n))),
+    ("topic partitions", "DescribeTopicPartitions", describe_topic_partitions, 0,
+     lambda n: describe_topic_partitions.DescribeTopicPartitionsRequest(
+         [describe_topic_partitions.TopicRequest(name) for name in names(n)])),
+    ("elections", "ElectLeaders", elect_leaders, 2,
+     lambda n: elect_leaders.ElectLeadersRequest(
+         0, [elect_leaders.TopicPartitions(WIDE, list(range(n)))], TIMEOUT_MS)),
+    ("moves", "AlterPartitionReassignments", alter_partition_reassignments, 0, moves_of),
+    ("entries", "CreateAcls", create_acls, 3,
+     lambda n: create_acls.CreateAclsRequest(
+         [create_acls.AclCreation(2, name, 3, "User:a", "*", 3, 3) for name in names(n)])),
 )  # fmt: skip
 # Headrace refuses more than 50,000 partitions, Apache Kafka more than 10,000 changed settings; both
 # are far below 4 MiB.

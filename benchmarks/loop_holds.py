@@ -19,8 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
+from headrace.server.garbage import THRESHOLDS, QuietCollection
 from headrace.server.loop import SLICE_NS
-from headrace.server.main import GC_THRESHOLDS
 from tests.unit.broker.group_bench import GroupBench
 
 from .large_requests import GROUP, Counts, LargeRequest, large_requests
@@ -90,9 +90,10 @@ def main() -> None:
         bench.find(GROUP)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        gc.set_threshold(*THRESHOLDS)
         collections = Collections()
-        console = Console()
+        quiet = QuietCollection(lambda: bench.node.broker.partitions.count)
+        console = Console(width=100)
         console.print(f"{'milliseconds of processor time':50} longest turn  of it gc      all")
         for request in large_requests(counts, small_only="--quick" in sys.argv):
             hold = measure(bench, request, collections)
@@ -101,6 +102,7 @@ def main() -> None:
                 f"{1e3 * hold.of_it_collection_s:9.0f} {1e3 * hold.all_s:8.0f}",
                 highlight=False,
             )
+            quiet.look(idle_ms=1_000)
 
 
 if __name__ == "__main__":

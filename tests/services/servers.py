@@ -16,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,13 +131,31 @@ class Mariadb:
             owner = pwd.getpwnam("mysql")
             os.chown(folder, owner.pw_uid, owner.pw_gid)
         (folder / "init.sql").write_text("CREATE DATABASE IF NOT EXISTS shop;\n")
-        subprocess.run(
-            ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", *self._user]
-            + ["--auth-root-authentication-method=normal", "--skip-test-db"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=folder,
-        )
+        self._make_database()
+
+    def _make_database(self) -> None:
+        """Failed once on a busy machine without a word: it says why now, and is tried again."""
+        data = self.folder / "data"
+        said = ""
+        for _ in range(2):
+            made = subprocess.run(
+                ["mariadb-install-db", "--no-defaults", f"--datadir={data}", *self._user]
+                + ["--auth-root-authentication-method=normal", "--skip-test-db"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd=self.folder,
+            )
+            if made.returncode == 0:
+                return
+            logs = [path.read_text(errors="replace") for path in data.glob("*.err")]
+            free = shutil.disk_usage(self.folder).free >> 20
+            said += f"exit status {made.returncode}, {free} MiB free in {self.folder}\n"
+            said += "\n".join([made.stdout, *logs])[-4_000:]
+            warnings.warn(f"mariadb-install-db failed: {said}", stacklevel=2)
+            shutil.rmtree(data, ignore_errors=True)  # half a database is not gone on with
+        raise AssertionError(f"mariadb-install-db failed twice:\n{said}")
 
     def start(self) -> None:
         server = shutil.which("mariadbd") or "/usr/sbin/mariadbd"

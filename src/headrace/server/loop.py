@@ -87,6 +87,7 @@ class Loop:
         self.on_close: Callable[[Connection], None] = lambda connection: None
         self.send_to_peers: Callable[[], None] = lambda: None  # what this turn asks other nodes
         self.stopping = False
+        self.asked_at_ms = 0  # when somebody last asked for something
         self.lag_ms = 0  # the longest turn since the metrics were last read
         self.turns = 0
         self.bytes_in = 0
@@ -157,6 +158,7 @@ class Loop:
         self.finish_turn()
         if events:
             self.clock.read(now)
+            self.asked_at_ms = now.monotonic_ms
             self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
 
     def finish_turn(self) -> None:

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 
 from headrace.log_lines import log_to_stderr
-from headrace.server.server import GC_THRESHOLDS, Server
+from headrace.server.garbage import THRESHOLDS
+from headrace.server.server import Server
 from headrace.server.settings import Settings
 
 
@@ -15,7 +16,7 @@ def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:
     """Raises CannotStart with one sentence; returns after a clean stop."""
     log_to_stderr()
     # Before it loads: of a million committed offsets the collector would look at each many times.
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*THRESHOLDS)
     server = Server(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())

@@ -9,7 +9,6 @@ thread.
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import select
@@ -32,6 +31,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.node import Node
 from headrace.node_settings import NodeSettings
 from headrace.protocol.errors import KafkaError
+from headrace.server import garbage
 from headrace.server.addresses import Listener as ListenerAddress
 from headrace.server.cleaner import CleanerProcess
 from headrace.server.clock import Clock, SystemClock
@@ -68,8 +68,6 @@ SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
 # Only the node's own child uses it; no client is told of it.
 DELAY_LISTENER = "HEADRACE_DELAY"
-# With 300,000 live objects the collector's full passes cost 1 us per request at its defaults.
-GC_THRESHOLDS = (50_000, 20, 50)
 
 
 class DiskFailed(Exception):
@@ -252,13 +250,22 @@ class Server:
         if self.settings.metrics is not None:
             self._serve_metrics(*self.settings.metrics)
         if own_process:
-            gc.collect()
-            gc.freeze()
+            self._collect_garbage_when_quiet()
         self.door.open()
 
     def _begin_timers(self) -> None:
         for period_ms, do in self.node.timers():
             self.loop.timers.every(period_ms, do, self.now.monotonic_ms)
+
+    def _collect_garbage_when_quiet(self) -> None:
+        garbage.collect_and_freeze()
+        partitions, loop, now = self.node.broker.partitions, self.loop, self.now
+        quiet = garbage.QuietCollection(lambda: partitions.count)
+        loop.timers.every(
+            garbage.LOOK_EVERY_MS,
+            lambda: quiet.look(now.monotonic_ms - loop.asked_at_ms),
+            now.monotonic_ms,
+        )
 
     def start_services(self) -> None:
         """What runs beside a node in a process of its own, from when it is needed."""

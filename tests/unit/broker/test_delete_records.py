@@ -1,8 +1,8 @@
 """DeleteRecords, and what a power cut may make of it."""
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_records
-from tests.unit.broker.bench import PARKED, Bench
+from headrace.protocol.messages import delete_records, fetch
+from tests.unit.broker.bench import PARKED, Bench, fetch_request, only_partition
 
 
 def request_for(offset, timeout_ms=1_000):
@@ -90,3 +90,18 @@ def test_with_the_page_cache_it_is_answered_at_once(tmp_path):
     bench.produce("orders", "a", "b", "c")
     bench.flushes_wait = True
     assert delete(bench, 2).low_watermark == 2
+
+
+def test_a_reader_of_deleted_records_is_out_of_range_whatever_epoch_it_names(tmp_path):
+    """Not told that its log diverges: there is nothing left to compare (as in Apache Kafka)."""
+    bench = filled(tmp_path)
+    for _ in range(2):  # nothing is written in the second leader epoch, the third has begun
+        bench.stop()
+        bench = Bench(tmp_path / "data")
+    assert delete(bench, 2).low_watermark == 2
+    for offset, code in ((3, ErrorCode.NONE), (1, ErrorCode.OFFSET_OUT_OF_RANGE)):
+        request = fetch_request("orders", offset)
+        request.topics[0].partitions[0].last_fetched_epoch = 1
+        part = only_partition(bench.ask(fetch, request, version=12))
+        assert part.error_code == code
+        assert (part.diverging_epoch is not None) == (code == ErrorCode.NONE)

@@ -279,8 +279,10 @@ class Fetch:
         try:
             leader = self.find_leader(key, entry)
             leader.require_epoch(entry.leader_epoch)
-            if entry.last_fetched_epoch >= 0 and (diverging := self.find_divergence(entry, leader)):
-                return without_records(entry, leader, diverging=diverging)
+            if entry.last_fetched_epoch >= 0:
+                diverging = leader.find_divergence(entry.last_fetched_epoch, entry.offset)
+                if diverging is not None:
+                    return without_records(entry, leader, diverging=diverging)
             if self.rack and (near := self.replica_near(leader, entry)) is not None:
                 return without_records(entry, leader, preferred=near)
             left = self.max_bytes - self.total_bytes
@@ -380,16 +382,6 @@ class Fetch:
         if entry.topic in self.broker.topics.by_name:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    @staticmethod
-    def find_divergence(entry: Entry, leader: PartitionLeader) -> tuple[int, int] | None:
-        """The reader's last record is not in this log: say where the two part (KIP-595)."""
-        epoch, end_offset = leader.log.offset_for_epoch(entry.last_fetched_epoch)
-        if epoch == -1:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
-            return epoch, end_offset
-        return None
 
     @staticmethod
     def says_something_new(entry: Entry, answer: PartitionData) -> bool:

@@ -1,0 +1,21 @@
+"""A node collects its garbage when its partitions are many more or fewer and nobody waits."""
+
+from headrace.server.garbage import MANY_PARTITIONS, QUIET_MS, QuietCollection
+
+
+def test_many_new_or_deleted_partitions_are_looked_at_once_in_a_quiet_moment():
+    partitions, collected = [10], []
+    quiet = QuietCollection(lambda: partitions[0], lambda: collected.append(partitions[0]))
+    quiet.look(idle_ms=QUIET_MS)
+    partitions[0] += MANY_PARTITIONS - 1
+    quiet.look(idle_ms=QUIET_MS)
+    assert collected == [], "too few have come"
+    partitions[0] += 1
+    quiet.look(idle_ms=QUIET_MS - 1)
+    assert collected == [], "somebody has just asked for something"
+    quiet.look(idle_ms=QUIET_MS)
+    quiet.look(idle_ms=QUIET_MS)
+    assert collected == [10 + MANY_PARTITIONS], "once"
+    partitions[0] = 5
+    quiet.look(idle_ms=QUIET_MS)
+    assert collected[1:] == [5], "what was deleted is given back"
