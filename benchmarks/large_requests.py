@@ -258,9 +258,19 @@ LISTS: tuple[tuple[str, str, ModuleType, int, Callable[[int], Any]], ...] = (
      lambda n: create_acls.CreateAclsRequest(
          [create_acls.AclCreation(2, name, 3, "User:a", "*", 3, 3) for name in names(n)])),
 )  # fmt: skip
-# Headrace refuses more than 50,000 partitions, Apache Kafka more than 10,000 changed settings; both
-# are far below 4 MiB.
-ONLY_SMALL = {"producers", "cuts", "changes"}
+# Headrace refuses more than 50,000 partitions, topics or members where it decides of all at once,
+# Apache Kafka more than 10,000 changed settings; both are far below 4 MiB.
+ONLY_SMALL = {
+    "producers",
+    "cuts",
+    "changes",
+    "forgotten",
+    "leavers",
+    "deletions",
+    "topic partitions",
+    "elections",
+    "moves",
+}
 
 
 def of_size(size: int) -> Iterator[LargeRequest]:

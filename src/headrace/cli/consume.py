@@ -86,6 +86,7 @@ def consume(
         reader = RecordReader(
             cluster, topic, start=place, partitions=partition or None, follow=follow
         )
+        _say_if_past_the_end(reader, place)
         try:
             for record in islice(reader.records(), count):
                 write(record)
@@ -94,6 +95,16 @@ def consume(
             sys.stdout.flush()
         finally:
             reader.close()
+
+
+def _say_if_past_the_end(reader: RecordReader, place: Start) -> None:
+    """Nothing is read, and without a word nobody knows why."""
+    if not isinstance(place, AtOffset) or place.offset <= 0 or not reader.ends_before(place.offset):
+        return
+    then = "waiting for what comes" if reader.follow else "nothing to read"
+    output.note(
+        f"{reader.topic} ends before offset {place.offset} (at {reader.end_offset}): {then}."
+    )
 
 
 def parse_start(text: str, *, now: datetime) -> Start:

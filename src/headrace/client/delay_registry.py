@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from headrace.client.connection import Connection, reach
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.reading import RecordReader
 from headrace.contract import delay_topics
 from headrace.contract.delay_topics import Registration
@@ -27,6 +27,12 @@ def not_delayed(topic: str) -> NotDelayed:
     return NotDelayed(
         f"Topic {topic} takes no delayed messages. "
         f"Enable them once with `headrace delay enable {topic}`."
+    )
+
+
+def no_topic_to_delay(topic: str) -> NoSuchTopic:
+    return NoSuchTopic(
+        f"There is no topic {topic}. Create it with `headrace topics create {topic} --delayed`."
     )
 
 
@@ -68,5 +74,7 @@ class KnownCompanions:
             return
         registered = {pair.target for pair in registrations(self._connection)}
         if topic not in registered:
+            if topic not in reach(self._connection.admin(), self._connection).topics:
+                raise no_topic_to_delay(topic)
             raise not_delayed(topic)
         self._known.update(dict.fromkeys(registered, time.monotonic()))

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError
 from headrace.client.cancelling import Cancelled, Cancelling
 from headrace.client.connection import Connection, connected
 from headrace.client.delay_instances import DelayInstances
-from headrace.client.delay_registry import not_delayed, registrations
-from headrace.client.errors import ClientError, NoSuchTopic, sentence
+from headrace.client.delay_registry import no_topic_to_delay, not_delayed, registrations
+from headrace.client.errors import ClientError, sentence
 from headrace.client.topics import TopicDescription, Topics
 from headrace.client.writing import RecordWriter
 from headrace.contract import delay_topics
@@ -67,10 +67,7 @@ class DelayedTopics:
             raise ClientError(sentence(str(failure))) from failure
         topics = Topics(self.connection)
         if topic not in topics.cluster.topics:
-            raise NoSuchTopic(
-                f"There is no topic {topic}. "
-                f"Create it with `headrace topics create {topic} --delayed`."
-            )
+            raise no_topic_to_delay(topic)
         [target] = topics.describe([topic])
         self._make_companion(topics, target)
         # A rejected record is what came and a reason.

@@ -126,6 +126,15 @@ class RecordReader:
     def close(self) -> None:
         self._consumer.close()
 
+    def ends_before(self, offset: int) -> bool:
+        """Whether no partition that is read has an offset as high, and so nothing is read."""
+        return all(high <= offset for _, high in self._bounds.values())
+
+    @property
+    def end_offset(self) -> int:
+        """Of the longest of its partitions."""
+        return max((high for _, high in self._bounds.values()), default=0)
+
     def _note(self, error: KafkaError, message: Message) -> None:
         """Without `follow`, the end of a partition closes it; any other error ends the reading."""
         if error.code() == KafkaError._PARTITION_EOF:

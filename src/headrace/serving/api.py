@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 
 # What is said of 50,000 partitions takes the loop 0.1 to 0.2 s.
-MOST_PARTITIONS_NAMED = 50_000
+MOST_NAMED = 50_000
 
 
 class Refused(Exception):
     """What arrived ends the connection; the text says why, for the log."""
 
 
+def require_few(request: str, count: int, things: str) -> None:
+    """Of requests that are decided as a whole, and answered thing by thing, by a few words each."""
+    if count > MOST_NAMED:
+        raise Refused(f"a {request} that names {count} {things} (at most {MOST_NAMED} are taken)")
+
+
 def require_few_partitions(request: str, count: int) -> None:
-    """Of admin requests that are answered partition by partition, most by a few words each."""
-    if count > MOST_PARTITIONS_NAMED:
-        raise Refused(
-            f"a {request} that names {count} partitions (at most {MOST_PARTITIONS_NAMED} are taken)"
-        )
+    require_few(request, count, "partitions")
 
 
 class Call:

@@ -73,6 +73,9 @@ def test_a_topic_that_exists_is_enabled_and_disabled(headrace: CommandLine) -> N
     headrace("produce", "bills", "--delay", "1d", stdin="one\n")
     headrace("delay", "disable", "bills")
     assert "takes no delayed" in headrace.failure("produce", "bills", "--delay", "1s")
+    assert "headrace topics create nosuch --delayed" in headrace.failure(
+        "produce", "nosuch", "--delay", "1s", stdin="x\n"
+    )
     assert "headrace delay enable bills" in headrace.failure("delay", "disable", "bills")
     headrace("delay", "enable", "bills")
     assert waiting(headrace, "bills", 1)[0]["size"] == 3

@@ -63,6 +63,8 @@ def test_where_reading_begins_and_ends(headrace: CommandLine) -> None:
     headrace("produce", "places", stdin="".join(f"{n}\n" for n in range(10)))
     assert headrace("consume", "places", "--from", "7") == "7\n8\n9\n"
     assert headrace("consume", "places", "--from", "999") == ""
+    said = headrace.notes("consume", "places", "--from", "999")
+    assert "places ends before offset 999 (at 10): nothing to read." in said
     assert headrace("consume", "places", "--from", "end") == ""
     assert headrace("consume", "places", "--count", "2") == "0\n1\n"
     assert headrace("consume", "places", "--from", "3", "--count", "1") == "3\n"

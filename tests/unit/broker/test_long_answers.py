@@ -7,17 +7,22 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    delete_topics,
     describe_configs,
     describe_groups,
     describe_producers,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
+    leave_group,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
 )
+from headrace.serving.api import Refused
 from tests.unit.broker.bench import PARKED
 from tests.unit.broker.group_bench import GroupBench
 
@@ -195,6 +200,37 @@ def test_metadata_of_very_many_partitions_is_told_in_slices(bench, monkeypatch):
     again = bench.ask(metadata, everything, version=9).topics
     assert "late" in {topic.name for topic in again}
     assert len(again[0].partitions) >= 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "request_of"),
+    [
+        (delete_topics, lambda n: [[delete_topics.DeleteTopicState(f"t{i}") for i in range(n)]]),
+        (
+            describe_topic_partitions,
+            lambda n: [[describe_topic_partitions.TopicRequest(f"t{i}") for i in range(n)]],
+        ),
+        (leave_group, lambda n: ["g", "", [leave_group.MemberIdentity(f"m{i}") for i in range(n)]]),
+        (
+            offset_delete,
+            lambda n: [
+                "g",
+                [
+                    offset_delete.OffsetDeleteRequestTopic(
+                        "orders",
+                        [offset_delete.OffsetDeleteRequestPartition(i) for i in range(n)],
+                    )
+                ],
+            ],
+        ),
+    ],
+    ids=lambda value: getattr(value, "NAME", ""),
+)
+def test_what_is_decided_as_a_whole_is_refused_if_it_names_too_much(bench, messages, request_of):
+    kind = getattr(messages, f"{messages.NAME}Request")
+    with pytest.raises(Refused, match="at most 50000 are taken"):
+        bench.ask(messages, kind(*request_of(50_001)))
+    assert bench.produce("orders", "a").error_code == E.NONE
 
 
 def test_requests_behind_a_large_one_are_answered_after_it(bench):

@@ -24,7 +24,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, require_few
 from headrace.serving.rights import TOPIC, may
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
@@ -33,6 +33,7 @@ MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
+    require_few(messages.NAME, len(request.topics), "topics")
     asked = {topic.name for topic in request.topics}
     first_topic, first_partition = "", 0
     if request.cursor is not None:

@@ -17,7 +17,7 @@ from headrace.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few
 from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_MANY = 3
@@ -25,6 +25,7 @@ FIRST_VERSION_WITH_MANY = 3
 
 def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse | Parked:
     many = call.version >= FIRST_VERSION_WITH_MANY
+    require_few(messages.NAME, len(request.members), "members")
     if not many:
         request.members = [MemberIdentity(request.member_id)]
     try:

@@ -19,13 +19,14 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few_partitions
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 
 def handle(
     broker: Broker, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse | Parked:
+    require_few_partitions(messages.NAME, sum(len(topic.partitions) for topic in request.topics))
     require(broker, call, Operation.DELETE, GROUP, request.group_id)
     require_group_id(request.group_id)
     denied = {

@@ -21,7 +21,7 @@ from headrace.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few
 from headrace.serving.quotas import admission
 from headrace.serving.rights import REFUSAL_OF, TOPIC, may, may_on_cluster
 
@@ -32,6 +32,7 @@ FIRST_VERSION_WITH_QUOTAS = 5  # KIP-599
 def handle(
     controller: Controller, request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse | Parked:
+    require_few(messages.NAME, len(request.topics) + len(request.topic_names), "topics")
     denied = _take_out_denied(controller, request, call)
     decision = topics.delete_topics(
         controller.image,

@@ -25,10 +25,11 @@ Kept = tuple[
     CronFields | None,
 ]
 Row = tuple[int, int, Kept]
-# (key, value, headers, partition, due_ms, offset), ready for produce(): headers hold what is handed
-# on plus headrace-due-at, headrace-source with its topic id, and headrace-message-id. partition is
-# the companion's own number unless the record named another. offset is the intake's.
-Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int]
+# (key, value, headers, partition, due_ms, offset, from_ms), ready for produce(): headers hold what
+# is handed on plus headrace-due-at, headrace-source with its topic id, and headrace-message-id.
+# partition is the companion's own number unless the record named another. offset is the intake's.
+# Before from_ms nobody could deliver it: it was not due, or not sent yet.
+Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int, int]
 
 # What a row weighs in memory beside its key, value and headers.
 _ROW_BYTES = 200
@@ -67,7 +68,7 @@ def deliveries(
     of_topic = [(names.SOURCE_TOPIC_ID, topic_id.encode())] if topic_id else []
     run_id = source + (f"@{topic_id}".encode() if topic_id else b"")
     made: list[Delivery] = []
-    for due_ms, offset, (key, value, kept_headers, asked, _, id_, cron) in rows:
+    for due_ms, offset, (key, value, kept_headers, asked, appended_ms, id_, cron) in rows:
         due = b"%d" % due_ms
         added = (due_at, due), (source_name, source % offset), *of_topic
         headers: list[tuple[str, bytes | None]] = (
@@ -77,7 +78,9 @@ def deliveries(
             headers.append((names.MESSAGE_ID, b"%b@%b" % (id_.encode(), due)))
         elif cron is not None:  # its runs come from one record, and are many messages
             headers.append((names.MESSAGE_ID, b"%b@%b" % (run_id % offset, due)))
-        made.append((key, value, headers, partition if asked is None else asked, due_ms, offset))
+        place = partition if asked is None else asked
+        from_ms = max(due_ms, appended_ms)
+        made.append((key, value, headers, place, due_ms, offset, from_ms))
     return made
 
 

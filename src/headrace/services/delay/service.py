@@ -463,7 +463,7 @@ class DelayService:
             counters.delivered += len(settlement.deliveries)
             counters.cancelled += len(settlement.outcomes)
             for delivery in settlement.deliveries:
-                counters.late(max(now_ms - delivery[4], 0))
+                counters.late(max(now_ms - delivery[6], 0))
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 

@@ -45,7 +45,7 @@ def write(
         deliverer.send(topic, at, outcome.key, outcome.id.encode(), said, now_ms)
     for rejection in settlement.rejections:
         offset, _, key, value, given = rejection.record
-        reject(deliverer, pair, partition, (key, value, list(given or ()), partition, 0, offset),
+        reject(deliverer, pair, partition, (key, value, list(given or ()), partition, 0, offset, 0),
                rejection.reason, now_ms)  # fmt: skip
     if settlement.far:
         at = crc32(f"{pair.companion}/{partition}".encode()) % pair.far_partitions
@@ -68,7 +68,7 @@ def _deliver(
     send = deliverer.send
     rejected = 0
     for delivery in deliveries:
-        key, value, headers, to, _, _ = delivery
+        key, value, headers, to, *_ = delivery
         if (
             to >= partitions
             or (value is not None and len(value) > large)
@@ -85,7 +85,7 @@ def _deliver(
 
 def why_not(pair: Pair, delivery: Delivery) -> str | None:
     """Why the target would refuse this; None: it would not, as far as we know."""
-    key, value, headers, to, _, _ = delivery
+    key, value, headers, to, *_ = delivery
     if to >= pair.target_partitions:
         return f"{pair.target} has {pair.target_partitions} partitions, there is no {to}"
     if key is None and pair.wants_keys:
@@ -110,7 +110,7 @@ SAID_ANEW = (names.SOURCE, names.SOURCE_TOPIC_ID, names.REJECTED_REASON)
 def reject(
     deliverer: Deliverer, pair: Pair, partition: int, delivery: Delivery, reason: str, now_ms: int
 ) -> None:
-    key, value, headers, _, _, offset = delivery
+    key, value, headers, _, _, offset, _ = delivery
     kept = [each for each in headers if each[0] not in SAID_ANEW]
     kept.append((names.REJECTED_REASON, reason.encode()))
     kept.append((names.SOURCE, f"{pair.companion}/{partition}/{offset}".encode()))
@@ -149,7 +149,7 @@ def guilty(
         if each.topic == pair.target
     }
     large: list[tuple[int, int, str]] = []
-    for key, value, headers, partition, _, offset in deliveries:
+    for key, value, headers, partition, _, offset, _ in deliveries:
         refusal = why.get((partition, key, value))
         if refusal is None:
             continue

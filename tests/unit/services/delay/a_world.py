@@ -242,7 +242,7 @@ class World:
                 refused[offset] = int(dict(headers or [])[names.DUE_AT] or b"")
                 assert rejection.reason == self.refused[offset]
         given = []
-        for key, value, headers, partition, due_ms, offset in settlement.deliveries:
+        for key, value, headers, partition, due_ms, offset, _ in settlement.deliveries:
             asked, due = self.asked[offset], b"%d" % due_ms
             source = f"{TOPIC}/{PARTITION}/{offset}".encode()
             expected = [("trace", b"%d" % offset), (names.DUE_AT, due), (names.SOURCE, source)]

@@ -1,0 +1,22 @@
+"""What is delivered, and how late that is."""
+
+from headrace.contract.delay_instructions import Schedule
+from headrace.services.delay.rows import deliveries, row_of
+
+SENT_MS = 1_700_000_000_000
+AN_HOUR = 3_600_000
+
+
+def made(due_ms: int):
+    """The delivery of a record that was sent at SENT_MS."""
+    record = 7, SENT_MS, b"key", b"value", []
+    [delivery] = deliveries([row_of(record, Schedule(due_ms, None))], "orders.delayed", 0)
+    return delivery
+
+
+def test_lateness_counts_from_when_a_record_could_be_delivered():
+    *_, due_ms, _, from_ms = made(SENT_MS + AN_HOUR)
+    assert from_ms == due_ms == SENT_MS + AN_HOUR
+    *_, due_ms, _, from_ms = made(SENT_MS - AN_HOUR)
+    assert due_ms == SENT_MS - AN_HOUR, "the record itself tells what was asked for"
+    assert from_ms == SENT_MS, "nobody was an hour late with what came an hour late"
