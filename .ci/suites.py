@@ -68,10 +68,11 @@ SUITES = (
     Job("services", ("develop", "packages"), 600),
     Job("check", ("develop",), 180),
     Job("guides", ("develop", "packages"), 240),
+    Job("console", ("develop", "packages"), 300),
     Job("fuzz", ("develop",), 120),
 )
 # Tests marked `full` as well.
-FULL = {"test", "interop", "services", "pipelines", "guides"}
+FULL = {"test", "interop", "services", "pipelines", "guides", "console"}
 
 
 class Run:
