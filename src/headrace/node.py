@@ -398,6 +398,7 @@ class Node:
         not know yet would have looked like one that is gone."""
         if self._joined_at is None and self.links is not None:
             self._joined_at = image.offset
+            self.member.say_who_votes()
             self.partitions.load(image)
             self.links.enter(self.broker, self.partitions.last_broker_epoch)
 

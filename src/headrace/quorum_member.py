@@ -7,6 +7,7 @@ heard of the quorum's leader.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +21,7 @@ from headrace.consensus.formatting import (
 )
 from headrace.consensus.metadata_log import MetadataLog
 from headrace.consensus.metadata_recovery import prepare_log
+from headrace.consensus.quorum.voter_history import key_of
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.voters import Voter
 from headrace.controller.controller import Controller, Opening
@@ -34,6 +36,8 @@ from headrace.protocol import uuids
 from headrace.serving.api import Waitable
 from headrace.serving.authorization import Authorizer
 from headrace.storage.durability import Durability
+
+log = logging.getLogger(__name__)
 
 # Calls `do` at a moment of monotonic time, on the loop.
 CallAt = Callable[[int, Callable[[], None]], None]
@@ -129,6 +133,21 @@ class QuorumMember:
         if self.controller.image.metadata_version:
             read(needed=False)  # only to say that it is damaged, if it is
         self.controller.start(Opening(self.presented, read, settings.first_users))
+
+    def say_who_votes(self) -> None:
+        """This node has caught up: say it if its id votes with another data folder than this."""
+        key = self.log.host.quorum.me
+        for voter in self.log.voters.latest:
+            if voter.id == key.id and not key_of(voter).covers(key):
+                log.warning(
+                    "node %d is a voter of the quorum with another data folder, directory.id %s: "
+                    "that of this one is %s, so it does not vote. If the other is lost, remove "
+                    "that voter and add this one (kafka-metadata-quorum remove-controller, then "
+                    "add-controller)",
+                    voter.id,
+                    uuids.to_text(voter.directory_id),
+                    uuids.to_text(key.directory_id),
+                )
 
     # What the node calls
 

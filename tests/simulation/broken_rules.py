@@ -165,7 +165,7 @@ CAUGHT_BY: dict[Callable[[Patch], None], int] = {
     elect_by_half: 0,
     fetch_before_the_flush: 150,
     count_what_the_leader_has_not_flushed: 90,
-    flush_proves_what_was_truncated: 240,
+    flush_proves_what_was_truncated: 581,
     commit_what_the_leader_alone_has: 1,
     count_observers_as_voters: 35,
     commit_records_of_older_epochs: 143,

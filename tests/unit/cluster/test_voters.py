@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from headrace.consensus.voters import Voter
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import add_raft_voter, remove_raft_voter
@@ -82,7 +84,9 @@ def test_a_node_that_was_away_for_long_begins_with_the_leaders_snapshot() -> Non
     assert away.node.controller.log.log.start_offset > 0
 
 
-def test_a_node_that_lost_its_disk_is_no_voter_until_it_is_added_again() -> None:
+def test_a_node_that_lost_its_disk_is_no_voter_until_it_is_added_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = Cluster(3)
     cluster.start()
     cluster.wait_until_ready()
@@ -91,6 +95,7 @@ def test_a_node_that_lost_its_disk_is_no_voter_until_it_is_added_again() -> None
     lost.lose_disk(directory_id=b"another-folder".ljust(16))
     lost.start()
     cluster.wait(lambda: lost.node.ready)
+    assert f"node {lost.id} is a voter of the quorum with another data folder" in caplog.text
     quorum = lost.node.controller.log.host.quorum
     assert not quorum.is_voter and voters_at(lost) == [1, 2, 3], "it never votes as the one before"
     active = cluster.wait_for_controller()
