@@ -172,7 +172,7 @@ CAUGHT_BY: dict[Callable[[Patch], None], int] = {
     skip_truncation: 1,
     believe_the_leaders_high_watermark: 1,
     acknowledge_before_the_commit: 1,
-    change_voters_before_the_last_change_is_committed: 240,
+    change_voters_before_the_last_change_is_committed: 753,
     keep_voters_that_were_truncated: 116,
     take_a_new_disk_for_the_old_one: 50,
 }

@@ -12,7 +12,7 @@ from headrace.simulator.counters import Counters
 from headrace.simulator.quorum_run import run_seed
 from tests.simulation.broken_rules import CAUGHT_BY
 
-FIXED_SEEDS = (*range(250), 330, 581)
+FIXED_SEEDS = (*range(250), 330, 581, 753)
 
 
 @pytest.mark.timeout(600)  # 30 s of processor time, on a machine with little of it to spare

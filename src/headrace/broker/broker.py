@@ -292,9 +292,10 @@ class Broker:
         self.this.brokers = image.brokers
         me = self._own_registration(image)
         self.this.epoch = NOT_CHECKED if me is None else me.epoch
-        self.at_hand.clear()
-        self.described.clear()
-        self.encoded_metadata.clear()
+        if not _tells_the_same(before, image):
+            self.at_hand.clear()
+            self.described.clear()
+            self.encoded_metadata.clear()
         if self.authorizer is not None:
             self.authorizer.follow(image.acls)
         if not self.is_member:
@@ -481,3 +482,16 @@ def inter_broker_listener(values: Mapping[str, Any]) -> str:
     named: str | None = values["inter.broker.listener.name"]
     protocol: str = values["security.inter.broker.protocol"]
     return named.upper() if named else protocol
+
+
+def _tells_the_same(before: MetadataImage, image: MetadataImage) -> bool:
+    """Clients are told the same: a controller among others writes a record twice a second, to show
+    that it is alive, and what was encoded for many topics is not to be made anew each time."""
+    return (
+        before.topics is image.topics
+        and before.brokers is image.brokers
+        and before.controllers is image.controllers
+        and before.configs is image.configs
+        and before.acls is image.acls
+        and before.features is image.features
+    )

@@ -173,7 +173,9 @@ def test_the_active_controller_leaves_too() -> None:
     story.cluster.wait(lambda: first.node.stopped, for_ms=SESSION_MS)
     first.is_up = False
     story.cluster.wait(lambda: story.controller is not first, for_ms=5_000)
-    assert story.partition().leader == other.id and story.is_fenced(first)
+    # The new one has it in its log, and knows that it is committed when its first record is.
+    story.cluster.wait(lambda: story.is_fenced(first), for_ms=100)
+    assert story.partition().leader == other.id
 
 
 def test_a_killed_broker_waits_for_its_old_session_when_it_returns() -> None:

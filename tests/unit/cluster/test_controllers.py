@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_quorum
+from headrace.protocol.messages import describe_quorum, metadata
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.serving.api import Parked
-from tests.unit.cluster.harness import CONTROLLERS, Cluster, Member
+from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Cluster, Member
 
 
 def running() -> tuple[Cluster, Member]:
@@ -106,3 +106,19 @@ def test_a_topic_that_is_made_on_one_node_is_known_to_all() -> None:
         m.node.broker.image.topics["by-1"].partitions[0] for m in cluster.members.values()
     ]
     assert len(set(partitions)) == 1 and set(partitions[0].isr) == {1, 2, 3}
+
+
+def test_what_clients_are_told_is_not_made_anew_while_nothing_changes() -> None:
+    cluster, _ = running()
+    cluster.wait_until_ready()
+    cluster.world.run(5_000)
+    broker = cluster.members[1].node.broker
+    offset = broker.image.offset
+    answers: list[Any] = []
+    cluster.members[1].ask(
+        CLIENTS, metadata, metadata.MetadataRequest(None), answers.append, version=12
+    )
+    kept = dict(broker.encoded_metadata)
+    cluster.world.run(2_000)
+    assert answers and kept and broker.image.offset > offset, "the controller shows that it lives"
+    assert broker.encoded_metadata == kept
