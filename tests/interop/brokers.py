@@ -82,11 +82,11 @@ def _lock(port: int) -> bool:
     return True
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a broker answers ApiVersions v0 on this port."""
     request = struct.pack(">hhih", 18, 0, 7, -1)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        with socket.create_connection((host, port), timeout=2) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.recv(10)
             return len(answer) == 10 and answer[4:10] == struct.pack(">ih", 7, 0)
@@ -99,6 +99,7 @@ class Node:
 
     name = "node"
     start_within_s = 180.0
+    host = "127.0.0.1"
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -127,7 +128,7 @@ class Node:
             )
         _started.add(self.process)
         deadline = time.monotonic() + self.start_within_s
-        while not answers(self.port):
+        while not answers(self.port, self.host):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"{self.name} did not start:\n{self.log_text()[-4000:]}")
@@ -255,8 +256,13 @@ class ApacheNode(Node):
         self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
 
     def _format(self) -> None:
-        identity = ("--standalone", "-t", self.cluster_id, "-c", str(self.properties))
+        identity = ("-t", self.cluster_id, "-c", str(self.properties), *self.format_identity)
         _formatter().run("kafka.tools.StorageTool", "format", *identity)
+
+    @property
+    def format_identity(self) -> tuple[str, ...]:
+        """Whose voters it begins with: its own alone."""
+        return ("--standalone",)
 
 
 @functools.cache
