@@ -173,14 +173,14 @@ class Target:
             if self.listeners:
                 where = ["--data", str(self.data), f"--set=listeners={self._listeners()}"]
             return [*self.prefix, program, "start", *where, *settings]
-        return self._java(JVM_FLAGS, "kafka.Kafka", str(self.folder / "server.properties"))
+        return self.java(JVM_FLAGS, "kafka.Kafka", str(self.folder / "server.properties"))
 
     def _listeners(self) -> str:
         """The listeners for clients, as the setting names them."""
         places = {"PLAINTEXT": self.port} | self.listeners
         return ",".join(f"{name}://{HOST}:{port}" for name, port in places.items())
 
-    def _java(self, flags: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
+    def java(self, flags: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={LOG4J_SETTINGS}"
         class_path = f"{kafka_jars()}/*"
         return [tool("java"), *flags, logging, "-cp", class_path, main_class, *arguments]
@@ -199,7 +199,7 @@ class Target:
         flags = ("-Xmx192m", "-XX:TieredStopAtLevel=1")
         arguments = ("format", "--standalone", "-t", cluster_id, "-c", str(properties))
         done = subprocess.run(
-            self._java(flags, "kafka.tools.StorageTool", *arguments), capture_output=True, text=True
+            self.java(flags, "kafka.tools.StorageTool", *arguments), capture_output=True, text=True
         )
         if done.returncode != 0:
             raise RuntimeError(f"formatting failed:\n{done.stdout}{done.stderr}")

@@ -11,8 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from .brokers import Broker
+
+class Measurable(Protocol):
+    """A broker, or several."""
+
+    def processor_seconds(self) -> float: ...
+
 
 STEP_S = 1.0
 LEAST_S = 12.0
@@ -22,7 +28,7 @@ LIMIT_S = 40.0
 
 
 def until_steady(
-    broker: Broker,
+    broker: Measurable,
     work: Callable[[float], float],
     *,
     limit_s: float = LIMIT_S,
