@@ -47,6 +47,10 @@ class PartitionJournal:
     def end_offset(self) -> int:
         return int(self.leader.log.end_offset)
 
+    @property
+    def skips_damage(self) -> bool:
+        return bool(self.leader.log.settings.skip_damaged)
+
     def append(self, batch: bytes, wall_ms: int) -> int:
         leader = self.leader
         log = leader.log

@@ -79,6 +79,11 @@ class Journal(Protocol):
     @property
     def end_offset(self) -> int: ...
 
+    @property
+    def skips_damage(self) -> bool:
+        """Whether an operator has said to go on without what is damaged."""
+        ...
+
     def append(self, batch: bytes, wall_ms: int) -> int:
         """A whole batch that goes on at `end_offset`, which is answered as it is then; KafkaError
         and no change if it cannot."""
@@ -163,9 +168,9 @@ class Shard:
     settled: list[Later] = field(default_factory=list)
     machine: Machine = field(init=False)
     applied_to: int = UNKNOWN  # offset up to which the machine has seen the log
-    # Damage that was met when loading, and the log's start and end then: nothing is decided until
-    # the log is another one, and it is not read again to say so.
-    damage: tuple[KafkaError, int, int] | None = None
+    # Damage that was met when loading, and what the log was then (`_as_it_is`): nothing is decided
+    # until the log is another one or may be read past the damage; till then it is not read again.
+    damage: tuple[KafkaError, tuple[int, int, bool]] | None = None
 
     def run(self, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
         """Decide, append, replay; the answer, which may leave when the log is committed so far.
@@ -209,9 +214,8 @@ class Shard:
     def load_in_slices(self, now: Now) -> Iterator[None]:
         """The same, with a yield wherever others may have their turn. The log may grow meanwhile
         (a marker comes); whoever runs the slices stops when the log is led no more."""
-        ends = self.journal.start_offset, self.journal.end_offset
         if self.damage is not None:
-            if self.damage[1:] == ends:
+            if self.damage[1] == self._as_it_is():
                 raise self.damage[0]
             self.damage = None
         self.machine = self.new_machine(self.settled)
@@ -285,10 +289,12 @@ class Shard:
                     covered = memoryview(stretch)[at + record_batch.ATTRIBUTES_AT : batch_end]
                     if crc32c(covered) != fields[CRC]:
                         first = fields[BASE_OFFSET]
-                        raise self._damaged(
-                            f"the batch of offsets {first} to {last_offset} fails its checksum"
-                        )
-                    yield stretch, at, fields
+                        where = f"the batch of offsets {first} to {last_offset} fails its checksum"
+                        if not self.journal.skips_damage:
+                            raise self._damaged(where)
+                        log.error("a coordinator goes on without what is damaged: %s", where)
+                    else:
+                        yield stretch, at, fields
                     offset = last_offset + 1
             if offset == before:
                 return
@@ -304,9 +310,12 @@ class Shard:
     def _damaged(self, where: str) -> KafkaError:
         log.error("a coordinator cannot load its log, its groups or transactions wait: %s", where)
         refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
-        self.damage = refusal, self.journal.start_offset, self.journal.end_offset
+        self.damage = refusal, self._as_it_is()
         self.applied_to = UNKNOWN
         return refusal
+
+    def _as_it_is(self) -> tuple[int, int, bool]:
+        return self.journal.start_offset, self.journal.end_offset, self.journal.skips_damage
 
     def _records_of(
         self, stretch: bytes, at: int, fields: Fields

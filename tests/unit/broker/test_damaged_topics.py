@@ -3,8 +3,10 @@
 import logging
 
 from headrace.broker.handlers.describe_configs import damage_of
+from headrace.protocol.errors import ErrorCode
 from headrace.storage.damage import Cut, Damage
 from tests.unit.broker.bench import Bench
+from tests.unit.broker.group_bench import GroupBench
 from tests.unit.storage.a_log import ALog
 
 
@@ -55,3 +57,23 @@ def test_a_cut_of_the_metadata_log_is_counted_and_said(tmp_path, caplog):
     assert (findings.cuts, findings.cut_bytes) == (1, 80)
     assert "80 bytes" in caplog.text
     assert "orders" in bench.node.broker.image.topics
+
+
+def test_a_damaged_coordinator_goes_on_when_its_topic_skips_damage(tmp_path):
+    """Without a new start: the setting is enough."""
+    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
+    bench.find("g")
+    bench.create("orders")
+    for offset in (5, 777):
+        assert bench.commit("g", "orders", offset) == ErrorCode.NONE
+    bench.stop()
+    [path] = (tmp_path / "data/__consumer_offsets-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
+    assert bench.commit("g", "orders", 800) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bench.alter(2, "__consumer_offsets", headrace_skip_damaged="true")
+    assert bench.committed("g", "orders") == 5, "the last good commit"
+    assert bench.commit("g", "orders", 800) == ErrorCode.NONE
+    assert bench.committed("g", "orders") == 800

@@ -10,6 +10,7 @@ class MemoryJournal:
         self.start_offset = 0
         self.batches = []
         self.refuses = False
+        self.skips_damage = False
 
     @property
     def end_offset(self):
