@@ -37,8 +37,8 @@ ACCOUNTS = 40
 LEASE_S = 3
 TABLES = (
     "headrace_outbox_states", "headrace_outbox_meta", "headrace_outbox_gate",
-    "headrace_outbox_parked", "headrace_outbox_shards", "headrace_outbox_relays", "headrace_outbox",
-    "accounts",
+    "headrace_outbox_parked", "headrace_outbox_confirmations", "headrace_outbox_shards",
+    "headrace_outbox_relays", "headrace_outbox", "accounts",
 )  # fmt: skip
 
 

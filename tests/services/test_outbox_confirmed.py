@@ -17,7 +17,9 @@ from sqlalchemy import text
 
 from headrace import Admin
 from headrace.services.outbox.confirmations import Confirmations
-from headrace.services.outbox.store import Store
+from headrace.services.outbox.rows import record_of
+from headrace.services.outbox.status import status_of
+from headrace.services.outbox.store import COLUMNS, Store, row_of
 from tests.interop.brokers import HeadraceNode
 from tests.services.app_rounds import hears_sigterm
 from tests.services.outbox_rounds import LEASE_S, TOPIC, Relays, Shop, ends, until
@@ -108,3 +110,46 @@ def test_what_a_killed_consumer_did_not_confirm_is_sent_again_and_booked_once(
             assert (dead.row.message_id, dead.reason[:12]) == ("t-1", "sent 2 times")
             assert "was sent 2 times and never confirmed" in relays.log_text()
             relays.stop()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_each_database_does_what_the_table_of_confirmations_asks(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Without a cluster: the relay's statements, one after the other."""
+    shop = Shop(request.getfixturevalue("postgres" if kind == "postgresql" else kind).url, shards=2)
+    store = Store(shop.engine)
+    table, outbox_id = Confirmations(store), store.facts().outbox_id
+
+    def relay(*, up_to: int) -> None:
+        with shop.engine.connect() as db:
+            rows = [row_of(each) for each in db.execute(text(SELECT), {"up_to": up_to - 1})]
+        asked = [(row, record_of(row, outbox_id).confirmation) for row in rows]
+        table.track(outbox_id, 0, [(row, one) for row, one in asked if one is not None])
+        store.save_hint(0, up_to)
+
+    with shop.engine.begin() as db:
+        for name in ("t-1", "t-2"):
+            shop.outbox.send(db, TOPIC, "x\0\u00e9", key="k", id=name, confirm_within="1s")
+        db.execute(text("UPDATE headrace_outbox SET shard = 0"))
+    relay(up_to=1)
+    relay(up_to=2)
+    table.start_clocks(1000)
+    assert [each.message_id for each in table.due(2000)] == ["t-1", "t-2"]
+    assert table.confirmed(["t-2", "t-2", "another"]) == 1
+    [due] = table.due(2000)
+    assert table.resend(due) and not table.resend(due) and not table.give_up(due)
+    relay(up_to=3)
+    table.start_clocks(5000)
+    assert table.due(5999) == []
+    [due] = table.due(6000)
+    assert (due.resends, table.give_up(due)) == (1, True)
+    [dead] = table.unconfirmed()
+    assert (dead.row.payload, dead.row.key) == ("x\0\u00e9".encode(), b"k")
+    assert table.retry([dead.row.id]) == 1 and table.counts() == (1, 0)
+    found = status_of(store)
+    assert (found.confirmations_open, found.unconfirmed, found.table_bytes > 0) == (1, 0, True)
+    shop.engine.dispose()
+
+
+SELECT = f"SELECT {COLUMNS} FROM headrace_outbox WHERE id > :up_to ORDER BY id LIMIT 1"

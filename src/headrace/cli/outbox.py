@@ -38,7 +38,11 @@ DatabaseUrl = Annotated[
         show_default=False,
     ),
 ]
-Ids = Annotated[list[int], typer.Argument(metavar="ID...", show_default=False)]
+LARGEST_ID = 2**63 - 1  # of a bigint
+Ids = Annotated[
+    list[int], typer.Argument(metavar="ID...", min=0, max=LARGEST_ID, show_default=False)
+]
+SHORTEST_LEASE_MS = 100
 
 
 @app.command()
@@ -108,8 +112,11 @@ def relay(
         from headrace.services.outbox.main import serve
         from headrace.services.outbox.relay import Settings
 
+        lease_ms = _milliseconds(lease, "--lease")
+        if lease_ms < SHORTEST_LEASE_MS:
+            raise Failure("--lease is at least 100ms, or no shard is ever held.")
         settings = Settings(
-            lease_ms=_milliseconds(lease, "--lease"),
+            lease_ms=lease_ms,
             rows=rows,
             blocks=on_poison == "wait",
             keep_ms=None if keep == "forever" else _milliseconds(keep, "--keep"),
@@ -146,6 +153,7 @@ def status(database_url: DatabaseUrl, as_json: Json = False) -> None:
             for each in found.shards
         ],
     )
+    output.say(f"The table takes {found.table_bytes / 1e6:,.1f} MB.")
     for each in found.shards:
         if each.problem:
             output.say(f"shard {each.shard}: {each.problem}")
@@ -185,7 +193,7 @@ def list_(
 @app.command()
 def show(
     database_url: DatabaseUrl,
-    row_id: Annotated[int, typer.Argument(metavar="ID", show_default=False)],
+    row_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=LARGEST_ID, show_default=False)],
     as_json: Json = False,
 ) -> None:
     """All of one parked row, or of a message that nobody confirmed."""
@@ -230,7 +238,9 @@ def resume(
     at: At,
     database_url: DatabaseUrl,
     shard: Annotated[int, typer.Option(help="Which one.")],
-    after: Annotated[int, typer.Option(min=0, help="Go on after the row of this id.")],
+    after: Annotated[
+        int, typer.Option(min=0, max=LARGEST_ID, help="Go on after the row of this id.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Say where a shard goes on that has stopped: on a new cluster, after a restored backup."""
@@ -283,6 +293,10 @@ def _described(each: ParkedRow) -> dict[str, Any]:
     }
 
 
+# How SQLite, PostgreSQL and MariaDB say that a table is missing; other refusals name it too.
+MISSING = ("no such table", "does not exist", "doesn't exist")
+
+
 @contextmanager
 def _database(url: str) -> Iterator[Store]:
     """What fails inside ends in one sentence; a password in the URL is not part of it."""
@@ -304,7 +318,7 @@ def _database(url: str) -> Iterator[Store]:
         raise Failure(str(failure)) from failure
     except SQLAlchemyError as failure:
         said = str(failure).partition("\n")[0]
-        if "headrace_outbox" in said:
+        if "headrace_outbox" in said and any(each in said for each in MISSING):
             said = "it has no outbox tables, make them with `headrace outbox init`"
         raise Failure(f"The database does not do that: {said}.") from failure
 
@@ -318,6 +332,6 @@ def _milliseconds(given: str, option: str) -> int:
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > 65_535:
         raise Failure(f"{text} is not HOST:PORT, such as 127.0.0.1:9096.")
     return host.strip("[]"), int(port)

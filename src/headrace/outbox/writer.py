@@ -106,7 +106,10 @@ class Outbox:
                 )
             asked = (CONFIRM_WITHIN, durations.write(_confirmation_ms(confirm_within)).encode())
             headers = [*header_list(headers), asked]
-        values = self._values(topic, value, key, headers, delay, deliver_at, id)
+        try:
+            values = self._values(topic, value, key, headers, delay, deliver_at, id)
+        except UnicodeEncodeError as half:
+            raise OutboxError(f"A message is not text that can be sent: {half}.") from half
         run_sync = run_sync_of(db)
         if run_sync is not None:
             awaited: Awaitable[None] = run_sync(self._write, values)
@@ -210,8 +213,10 @@ class Outbox:
                 f"({self._largest_bytes:,}): send less, or raise largest_bytes and the topic's "
                 "max.message.bytes."
             )
-        if message_id is not None and not 0 < len(message_id) <= LONGEST_MESSAGE_ID:
-            raise OutboxError(f"An id has 1 to {LONGEST_MESSAGE_ID} characters.")
+        if message_id is not None and not (
+            0 < len(message_id) <= LONGEST_MESSAGE_ID and "\0" not in message_id
+        ):
+            raise OutboxError(f"An id has 1 to {LONGEST_MESSAGE_ID} characters, and no NUL.")
 
     def _write(self, db: Any, values: Values) -> None:
         handle = handle_of(db)

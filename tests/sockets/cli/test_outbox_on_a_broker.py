@@ -11,8 +11,10 @@ from sqlalchemy import create_engine, text
 
 from headrace import Admin, Outbox
 from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
+from headrace.services.outbox.resumption import resume
 from headrace.services.outbox.store import Store
 from tests.sockets.cli.conftest import CommandLine
 
@@ -38,12 +40,14 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
         )
     waiting = headrace.json("outbox", "status", url)["shards"]
     assert sum(each["waiting"] for each in waiting) == 2
+    assert headrace.json("outbox", "status", url)["table_bytes"] > 0
+    assert "The table takes" in headrace("outbox", "status", url)
 
     store = Store(engine_for(url))
     relay = Relay(store.engine, Connection({"bootstrap.servers": headrace.bootstrap}), Settings())
     thread = threading.Thread(target=relay.run)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not store.parked() and time.monotonic() < deadline:
         time.sleep(0.01)
     [parked] = headrace.json("outbox", "list", url)
@@ -66,7 +70,14 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
     assert "not oracle" in headrace.failure("outbox", "status", "oracle://x/y")
     assert "skip or wait" in headrace.failure("outbox", "relay", url, "--on-poison", "stop")
     assert "no outbox tables" in headrace.failure("outbox", "relay", url)
+    for wrong in ("postgresql://h:abc/x", "postgresql://user:secret@[::1/x"):
+        said = headrace.failure("outbox", "status", wrong)
+        assert "no URL of a database" in said and "secret" not in said
     headrace("outbox", "init", url)
+    assert "at least 100ms" in headrace.failure("outbox", "relay", url, "--lease", "0ms")
+    assert "not HOST:PORT" in headrace.failure(
+        "outbox", "relay", url, "--metrics", "127.0.0.1:99999"
+    )
     assert "shards, counted from 0" in headrace.failure(
         "outbox", "resume", url, "--shard", "9", "--after", "0"
     )
@@ -86,7 +97,7 @@ def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
     thread = threading.Thread(target=relay.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while headrace.json("outbox", "status", url)["unconfirmed"] == 0:
             assert time.monotonic() < deadline
         assert "1 message never confirmed" in headrace("outbox", "status", url)
@@ -102,3 +113,12 @@ def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
         relay.stop()
         thread.join()
     assert headrace("consume", "owed").count("1") == 2
+
+
+def test_a_resumption_that_fails_gives_the_shard_back(url: str) -> None:
+    Outbox(engine_for(url)).create(shards=1)
+    store = Store(engine_for(url))
+    nobody = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.2)
+    with pytest.raises(ClientError):
+        resume(store, nobody, 0, after=0)
+    assert store.take(0, "a relay", 1000) is True

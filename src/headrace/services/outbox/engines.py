@@ -45,7 +45,7 @@ def engine_for(url: str) -> Engine:
             # SQLite has one writer at a time: the application's come first.
             connect_args={"timeout": SQLITE_PATIENCE_S} if backend == "sqlite" else {},
         )
-    except (ArgumentError, NoSuchModuleError) as wrong:
+    except (ArgumentError, NoSuchModuleError, ValueError) as wrong:
         raise OutboxError(
             "That is no URL of a database; write it like postgresql://user@host/name, "
             "mariadb://user@host/name or sqlite:///file.db."

@@ -6,6 +6,7 @@ second one ends it at once, which loses nothing either.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -31,6 +32,7 @@ def serve(
     """Raises OSError if the address of the metrics is taken."""
     relay = Relay(engine, at, settings)
     _stop_by_signal(relay)
+    _collect_less()
     server = None if metrics is None else _served(relay, metrics)
     try:
         relay.run()
@@ -39,6 +41,13 @@ def serve(
             server.shutdown()
             server.server_close()
     return relay
+
+
+def _collect_less() -> None:
+    """A batch makes 20,000 objects in a moment, none of them in a cycle: to look for cycles after
+    every 700 took a third of the time per row."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _stop_by_signal(relay: Relay) -> None:

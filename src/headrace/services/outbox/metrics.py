@@ -61,6 +61,7 @@ def rendered(
     owned: int,
     states: Iterable[ShardState],
     confirmations: ConfirmationCounters,
+    table_bytes: int,
 ) -> str:
     shards = list(states)
     lines = [
@@ -85,6 +86,7 @@ def rendered(
             "shards_in_trouble", "gauge", "Shards that wait for the cluster, or must not go on.",
             [({}, sum(1 for each in shards if each.problem))],
         ),
+        *_family("table_bytes", "gauge", "What the table takes on disk.", [({}, table_bytes)]),
         *_family(
             "confirmations_open", "gauge", "Messages that wait for a confirmation.",
             [({}, confirmations.open)],

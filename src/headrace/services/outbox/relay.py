@@ -24,7 +24,7 @@ from headrace.services.outbox.confirmation_watch import ConfirmationWatch
 from headrace.services.outbox.confirmations import Confirmations
 from headrace.services.outbox.metrics import ConfirmationCounters, ShardCounters, rendered
 from headrace.services.outbox.source import Source
-from headrace.services.outbox.status import shard_states
+from headrace.services.outbox.status import shard_states, table_bytes
 from headrace.services.outbox.store import Store
 from headrace.services.outbox.worker import DATABASE_FAILS, Published, ShardWorker, first_line
 
@@ -37,7 +37,10 @@ BUSY_POLL_S = 0.003
 BUSY_FOR_S = 0.5
 IDLE_WAIT_S = 0.5
 DRAIN_S = 30.0
-CLEAN_AT_ONCE = 2000
+CLEAN_AT_ONCE = 5000
+LONGEST_CLEAN_S = 1.0
+# PostgreSQL's autovacuum looks once a minute; a table of this many dead rows has some 20 MB.
+VACUUM_AFTER = 100_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +82,8 @@ class Relay:
             name="outbox-confirmations",
             daemon=True,
         )
+        self._removed = 0  # rows, since the table was vacuumed
+        self._vacuuming: threading.Thread | None = None
         self._hinted: dict[int, int] = {}
         self._problems: dict[int, str | None] = {}
         self._database_problem: str | None = None
@@ -126,8 +131,14 @@ class Relay:
         confirmations = ConfirmationCounters(
             open_, unconfirmed, self._watch.resent, self._watch.given_up
         )
-        shards = shard_states(self.store, known)
-        return rendered(self.name, counters, len(self.workers), shards, confirmations)
+        return rendered(
+            self.name,
+            counters,
+            len(self.workers),
+            shard_states(self.store, known),
+            confirmations,
+            table_bytes(self.store),
+        )
 
     # ---- leases
 
@@ -207,6 +218,8 @@ class Relay:
         self._published.wake()
         self._horizon.join(DRAIN_S)
         self._watching.join(DRAIN_S)
+        if self._vacuuming is not None:
+            self._vacuuming.join(DRAIN_S)
         self._source.close()
         log.info("relay %s has ended", self.name)
 
@@ -225,22 +238,47 @@ class Relay:
                 self._problems[number] = problem
 
     def _clean(self) -> bool:
-        """A few sent rows of each shard; the last one stays, it proves the position."""
-        keep_ms, more = self.settings.keep_ms, False
-        if keep_ms is None:
+        """Remove sent rows of each shard for a while; whether there is more to remove.
+
+        As fast as rows come, or the table grows under load: a turn also writes leases and hints,
+        so one range per turn was 10,000 rows/s. The last row stays, it proves the position.
+        """
+        if self.settings.keep_ms is None:
             return False
-        for number in self.workers:
-            hint = self._hinted.get(number)
-            after = self._cleaned_to.get(number, 0)
-            if hint is None or hint <= after + 1:
-                continue
-            last = self.store.clean(
-                number, after=after, before=hint, keep_ms=keep_ms, most=CLEAN_AT_ONCE
-            )
-            if last is not None:
-                self._cleaned_to[number] = last
-                more = True
-        return more
+        until = monotonic() + min(LONGEST_CLEAN_S, self.settings.lease_ms / 1000 / 8)
+        left = set(self.workers)
+        while left and monotonic() < until:
+            left = {number for number in left if self._clean_some(number, self.settings.keep_ms)}
+        if self._removed >= VACUUM_AFTER:
+            self._vacuum_aside()
+        return bool(left)
+
+    def _clean_some(self, number: int, keep_ms: int) -> bool:
+        hint, after = self._hinted.get(number), self._cleaned_to.get(number, 0)
+        if hint is None or hint <= after + 1:
+            return False
+        found = self.store.clean(
+            number, after=after, before=hint, keep_ms=keep_ms, most=CLEAN_AT_ONCE
+        )
+        if found is None:
+            return False
+        self._cleaned_to[number] = found[0]
+        self._removed += found[1]
+        return True
+
+    def _vacuum_aside(self) -> None:
+        """In a thread of its own: it may take longer than a lease."""
+        if self._vacuuming is not None and self._vacuuming.is_alive():
+            return
+        self._removed = 0
+        self._vacuuming = threading.Thread(target=self._vacuum, name="outbox-vacuum", daemon=True)
+        self._vacuuming.start()
+
+    def _vacuum(self) -> None:
+        try:
+            self.store.vacuum()
+        except DATABASE_FAILS as failure:
+            log.warning("the table is not vacuumed: %s", first_line(failure))
 
     # ---- the horizon
 

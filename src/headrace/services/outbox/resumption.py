@@ -28,14 +28,20 @@ def resume(store: Store, at: Connection, shard: int, *, after: int) -> None:
     me = "headrace outbox resume"
     if not store.take(shard, me, LEASE_MS):
         raise OutboxError(f"A relay has shard {shard}: stop the relays first.")
-    positions.ensure(at)
-    sender = Sender(at, facts.outbox_id, shard)
     try:
-        sender.open()
-        sender.send([], Position(after, row.checksum if row is not None else 0))
+        positions.ensure(at)
+        _write(at, facts.outbox_id, shard, Position(after, row.checksum if row is not None else 0))
         store.force_hint(shard, after)
     except (NothingSent, SenderLost) as failure:
         raise OutboxError(f"The position could not be written: {failure}.") from failure
     finally:
-        sender.close()
         store.release(shard, me)
+
+
+def _write(at: Connection, outbox_id: str, shard: int, position: Position) -> None:
+    sender = Sender(at, outbox_id, shard)
+    try:
+        sender.open()
+        sender.send([], position)
+    finally:
+        sender.close()

@@ -22,6 +22,8 @@ Headers = list[tuple[str, bytes | None]]
 
 LONGEST_TOPIC = 249
 LONGEST_MESSAGE_ID = 512
+# More than any broker takes; a record larger than the producer's memory would never leave it.
+LARGEST_BYTES = 100_000_000
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -64,12 +66,20 @@ class NotARecord(ValueError):
     """The text says why, in a sentence for the person who looks at the parked row."""
 
 
+# As OutboxRecord(...) makes it, in a third of the time: no call of Python code in between.
+_new = tuple.__new__
+
+
 def record_of(row: Row, outbox_id: str) -> OutboxRecord:
     require_topic(row.topic)
+    if row.created_ms < 0:
+        raise NotARecord(f"its created_at, {row.created_ms}, is before 1970")
+    if len(row.payload or b"") + len(row.key or b"") > LARGEST_BYTES:
+        raise NotARecord(f"it has more than {LARGEST_BYTES:,} bytes")
     message_id = row.message_id or f"{outbox_id}/{row.id}"
     headers: Headers = [(names.MESSAGE_ID, message_id.encode())]
     if row.headers is None:
-        return OutboxRecord(row.topic, row.key, row.payload, headers, row.created_ms)
+        return _new(OutboxRecord, (row.topic, row.key, row.payload, headers, row.created_ms, None))
     given = headers_from(row.headers)
     own = any(name == names.MESSAGE_ID for name, _ in given)
     headers = given if own else given + headers

@@ -349,8 +349,13 @@ class Shard:
 
     def _sorted(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
         """Those that can be sent, and those that cannot."""
-        sendable, parked = [], []
         self._asked.clear()
+        if self._blocked or self._guilty:
+            return self._sorted_rest(rows)
+        return self._sorted_at_once(rows)
+
+    def _sorted_rest(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
+        sendable, parked = [], []
         for row in rows:
             if row.key is not None and self._blocked.get(row.key, row.id) < row.id:
                 parked.append((row, "an earlier row of its key is parked", True))
@@ -364,6 +369,23 @@ class Shard:
                 # A later row may have been found first: that of an earlier row tells.
                 self._blocked[row.key] = min(row.id, self._blocked.get(row.key, row.id))
         return sendable, parked
+
+    def _sorted_at_once(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
+        """The same where nothing is blocked and nothing is guilty: on the path of every row. At
+        the first row that is no record it is left to the other way."""
+        check, asked = self._check, self._asked
+        for at, row in enumerate(rows):
+            try:
+                confirmation = check(row).confirmation
+            except NotARecord as fault:
+                parked = [(row, str(fault), False)]
+                if self._blocks and row.key is not None:
+                    self._blocked[row.key] = row.id
+                later, more = self._sorted_rest(rows[at + 1 :])
+                return [*rows[:at], *later], parked + more
+            if confirmation is not None:
+                asked[row.id] = confirmation
+        return list(rows), []
 
     def _fault(self, row: Row) -> str | None:
         try:

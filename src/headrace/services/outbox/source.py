@@ -97,9 +97,7 @@ class Source:
             try:
                 if min(up_to - after, most) > FEW_ROWS:
                     values["up_to"] = self._bounded(self._reading, values)
-                # The driver's own rows: SQLAlchemy's cost as much as the rest of the reading.
-                with self._reading.execute(self._select, values) as result:
-                    rows = rows_of(result.cursor.fetchall())
+                rows = rows_of(self._database.fetch(self._reading, self._select, values))
                 return rows, rows[-1].id if len(rows) == most else values["up_to"]
             except (SQLAlchemyError, OSError):
                 self._drop_reading()

@@ -24,6 +24,7 @@ class Status:
     held_up_by: str | None
     confirmations_open: int  # messages that wait for a confirmation
     unconfirmed: int  # messages that were sent in vain
+    table_bytes: int  # on disk, with indexes; of SQLite the whole file
 
 
 def status_of(store: Store, *, with_holders: bool = True) -> Status:
@@ -41,7 +42,19 @@ def status_of(store: Store, *, with_holders: bool = True) -> Status:
             held_up_by = source.held_up_by()
         finally:
             source.close()
-    return Status(facts.outbox_id, shards, relays, held_up_by, *Confirmations(store).counts())
+    return Status(
+        facts.outbox_id,
+        shards,
+        relays,
+        held_up_by,
+        *Confirmations(store).counts(),
+        table_bytes(store),
+    )
+
+
+def table_bytes(store: Store) -> int:
+    with store.engine.connect() as db:
+        return int(db.execute(text(store.database.TABLE_BYTES)).scalar() or 0)
 
 
 def shard_states(store: Store, known: Mapping[int, int] | None = None) -> list[ShardState]:

@@ -229,27 +229,36 @@ class Store:
 
     # ---- sent rows
 
-    def clean(self, shard: int, *, after: int, before: int, keep_ms: int, most: int) -> int | None:
-        """Delete some sent rows in a range of ids; the last of them, None if there were none.
+    def clean(
+        self, shard: int, *, after: int, before: int, keep_ms: int, most: int
+    ) -> tuple[int, int] | None:
+        """Delete some sent rows in a range of ids: the last of them and how many there were; None
+        if there were none.
 
         The row `before` stays: it proves the position. `after` spares the database a walk over
         what was deleted before.
         """
         old = text(
-            "SELECT id FROM headrace_outbox WHERE shard = :shard AND id > :after AND id < :before"
-            f" AND created_at < {self._now} - :keep_ms ORDER BY id LIMIT :most"
+            "SELECT max(id) FROM (SELECT id FROM headrace_outbox WHERE shard = :shard"
+            f" AND id > :after AND id < :before AND created_at < {self._now} - :keep_ms"
+            " ORDER BY id LIMIT :most) AS old"
         )
         values = {"shard": shard, "after": after, "before": before}
         with self.engine.connect() as db:
-            ids = db.execute(old, values | {"keep_ms": keep_ms, "most": most}).all()
-        if not ids:
+            last = db.execute(old, values | {"keep_ms": keep_ms, "most": most}).scalar()
+        if last is None:
             return None
-        last = int(ids[-1][0])
-        self._run(
+        deleted = self._run(
             "DELETE FROM headrace_outbox WHERE shard = :shard AND id > :after AND id <= :last",
             {"shard": shard, "after": after, "last": last},
         )
-        return last
+        return int(last), deleted
+
+    def vacuum(self) -> None:
+        """A relay without the right to gets a warning of the database, and autovacuum does it."""
+        if self.database.VACUUM is not None:
+            with connect(self.engine) as db:
+                db.exec_driver_sql(self.database.VACUUM)
 
     def _run(self, statement: str, values: dict[str, Any]) -> int:
         with self.engine.begin() as db:
@@ -264,6 +273,10 @@ def rows_of(found: Iterable[Any]) -> list[Row]:
             row.payload = _bytes(row.payload)
         if row.key.__class__ is not bytes:
             row.key = _bytes(row.key)
+        if row.topic.__class__ is not str or row.created_ms.__class__ is not int:
+            row.topic, row.created_ms = _text(row.topic) or "", _number(row.created_ms)
+        if row.headers is not None or row.message_id is not None:
+            row.headers, row.message_id = _text(row.headers), _text(row.message_id)
     return rows
 
 
@@ -278,6 +291,17 @@ def _bytes(value: Any) -> bytes | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return str(value).encode()
+
+
+def _text(value: Any) -> str | None:
+    """As above; what is no text then is no record either, and is parked with its reason."""
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else -1
 
 
 def connect(engine: Engine) -> Connection:

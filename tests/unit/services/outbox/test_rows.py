@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.services.outbox.rows import (
+    LARGEST_BYTES,
     NotARecord,
     Row,
     headers_from,
@@ -14,6 +17,7 @@ from headrace.services.outbox.rows import (
     record_of,
     shard_of,
 )
+from headrace.services.outbox.store import rows_of
 
 
 def row(**given: object) -> Row:
@@ -62,3 +66,24 @@ def test_what_can_be_no_record_is_told(fault: dict[str, object]) -> None:
 def test_shards_are_those_that_other_languages_compute() -> None:
     assert [shard_of(key, 4) for key in (b"", b"account-1", b"123456789")] == [0, 0, 2]
     assert shard_of(b"123456789", 2**32) == 0xCBF43926  # the check value of CRC-32
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (1, None, b"k", b"v", None, None, 0),
+        (1, b"a b", b"k", b"v", None, None, 0),
+        (1, "paid", b"k", b"v", None, None, "yesterday"),
+        (1, "paid", b"k", b"v", None, None, -1),
+        (1, "paid", b"k", b"v", 17, None, 0),
+        (1, "paid", b"k", b"v", b"\xff", None, 0),
+        (1, "paid", b"k", b"v", '[["\\ud800", "x"]]', None, 0),
+        (1, "paid", b"k", bytes(LARGEST_BYTES), None, None, 0),
+    ],
+)
+def test_whatever_a_program_has_written_is_a_row_and_then_no_record(fields: Any) -> None:
+    """SQLite keeps any kind of value in any column."""
+    [row] = rows_of([fields])
+    assert isinstance(row.checksum, int)
+    with pytest.raises(NotARecord):
+        record_of(row, "box")

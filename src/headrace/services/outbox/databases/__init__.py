@@ -6,8 +6,10 @@ Each module has the same names; `of` finds the one of a SQLAlchemy dialect. Post
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+from sqlalchemy import TextClause
 from sqlalchemy.engine import Connection
 
 NAMES = ("postgresql", "mysql", "mariadb", "sqlite")
@@ -32,15 +34,29 @@ class Database(Protocol):
     GATE: tuple[str, ...]  # run before the INSERT, until one gives a row
     LOCKED_READ: str  # what a relay's SELECT of rows ends with
     INSERT_ONCE: str
+    TABLE_BYTES: str  # a SELECT: what the rows and their indexes take on disk
+    VACUUM: str | None  # makes room of deleted rows usable; None: the database does it by itself
     SESSION: tuple[str, ...]  # what a relay's connection begins with
 
     def tables(self, shards: int) -> list[str]: ...
 
     def make_horizon(self) -> Horizon: ...
 
+    def fetch(
+        self, connection: Connection, select: TextClause, values: Mapping[str, int]
+    ) -> list[Any]:
+        """The driver's own rows: SQLAlchemy's cost as much as the rest of the reading."""
+        ...
+
     def wait_for_rows(self, connection: Connection, timeout_s: float) -> None:
         """Return when somebody commits a row, or after the time at the latest."""
         ...
+
+
+def fetched(connection: Connection, select: TextClause, values: Mapping[str, int]) -> list[Any]:
+    """As `fetch` of most databases."""
+    with connection.execute(select, values) as result:
+        return list(result.cursor.fetchall())
 
 
 def of(dialect: str) -> Database:

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from headrace.services.outbox.databases import Horizon
+from headrace.services.outbox.databases import Horizon, fetched
 
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 GATE: tuple[str, ...] = (
@@ -28,15 +28,22 @@ GATE: tuple[str, ...] = (
 LOCKED_READ = " LOCK IN SHARE MODE"
 INSERT_ONCE = "INSERT IGNORE INTO {table} ({columns}) VALUES ({values})"
 # One second is the least that can be waited for a lock. UTC: no hour comes twice.
+VACUUM: str | None = None
 SESSION: tuple[str, ...] = (
     "SET time_zone = '+00:00', innodb_lock_wait_timeout = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+TABLE_BYTES = (
+    "SELECT data_length + index_length FROM information_schema.tables"
+    " WHERE table_schema = database() AND table_name = 'headrace_outbox'"
 )
 LOCK_WAIT_TIMEOUT, DEADLOCK = 1205, 1213
 GATES = (1, 2)
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _CLOSE = text("SELECT g FROM headrace_outbox_gate WHERE g = :gate FOR UPDATE")
+
+fetch = fetched
 
 
 def tables(shards: int) -> list[str]:

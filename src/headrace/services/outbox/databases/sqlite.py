@@ -12,14 +12,19 @@ import time
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from headrace.services.outbox.databases import Horizon
+from headrace.services.outbox.databases import Horizon, fetched
 
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 GATE: tuple[str, ...] = ()
 LOCKED_READ = ""
+VACUUM: str | None = None
 SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 30000",)
 INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
+# Of the whole file: SQLite does not tell what is whose.
+TABLE_BYTES = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 POLL_S = 0.005
+
+fetch = fetched
 
 
 def tables(shards: int) -> list[str]:
