@@ -4,6 +4,7 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    add_partitions_to_txn,
     consumer_group_heartbeat,
     end_txn,
     find_coordinator,
@@ -132,6 +133,30 @@ def test_a_coordinator_that_does_not_know_it_was_deposed_decides_nothing(brokers
     answer = brokers.benches[1].answer_on(session, end_txn, 5)
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
     assert committed(brokers) == [[], []]
+
+
+@pytest.mark.parametrize("version", [3, 4], ids=["client", "broker"])
+def test_what_is_added_at_a_deposed_coordinator_is_not_taken_for_added(brokers, version):
+    """An answer that names no partition would say so: clients look for errors only."""
+    producer = brokers.producer(bumps=False)
+    brokers.down.add(1)
+    session = brokers.benches[1].connect()
+    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic("orders", [0])]
+    who = "t", producer.id, producer.epoch
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(
+        [add_partitions_to_txn.AddPartitionsToTxnTransaction(*who, False, topics)], *who, topics
+    )
+    how = {"version": version, "session": session, "to": 1}
+    assert brokers.ask(add_partitions_to_txn, request, **how) == PARKED
+    die(brokers, 1)
+    brokers.down.clear()
+    brokers._tell()
+    answer = brokers.benches[1].answer_on(session, add_partitions_to_txn, version)
+    results = answer.results_by_topic_v3_and_below
+    if version > 3:
+        results = answer.results_by_transaction[0].topic_results
+    codes = [part.partition_error_code for part in results[0].results_by_partition]
+    assert codes == [ErrorCode.NOT_COORDINATOR]
 
 
 # --- groups

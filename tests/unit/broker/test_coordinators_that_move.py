@@ -202,6 +202,20 @@ def test_each_answer_that_waits_says_that_the_coordinator_has_moved(bench):
     assert (result.group_id, result.error_code) == ("old", gone)
 
 
+@pytest.mark.parametrize("version", [1, 2, 7])
+def test_an_old_client_that_waits_for_offsets_is_told_too(bench, version):
+    lead(bench, isr=(HERE, THERE))
+    assert commit(bench, "billing", [(0, 5)], bench.connect()) == PARKED
+    session = bench.connect()
+    wanted = offset_fetch.OffsetFetchRequestTopic("orders", [0])
+    request = offset_fetch.OffsetFetchRequest("billing", [wanted])
+    assert bench.ask(offset_fetch, request, version=version, session=session) == PARKED
+    step_down(bench)
+    answer = bench.answer_on(session, offset_fetch, version)
+    told = answer.error_code if version > 1 else answer.topics[0].partitions[0].error_code
+    assert told == ErrorCode.NOT_COORDINATOR
+
+
 def join(bench, member="", session=None):
     protocol = join_group.JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0\xff\xff\xff\xff")
     request = join_group.JoinGroupRequest(

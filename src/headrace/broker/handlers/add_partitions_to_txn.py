@@ -28,7 +28,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from headrace.serving.api import Api, Call, Parked
-from headrace.serving.chain import chain, one_after_the_other
+from headrace.serving.chain import chain, one_after_the_other, or_refused
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
 
 WRITE = Operation.WRITE
@@ -88,20 +88,25 @@ def decide(
     if refused:
         codes = {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
         return by_topic(codes)
-    try:
-        found = ask(broker, wanted, frozenset(partitions), call)
-    except KafkaError as refusal:
-        code = refusal.code
+
+    def refuse(code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
         if code == ErrorCode.PRODUCER_FENCED and call.version < FIRST_VERSION_WITH_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return by_topic(dict.fromkeys(partitions, code))
+
+    try:
+        found = ask(broker, wanted, frozenset(partitions), call)
+    except KafkaError as refusal:
+        return refuse(refusal.code)
 
     def answer(found: ErrorCode | Codes) -> list[AddPartitionsToTxnTopicResult]:
         if isinstance(found, dict):
             return by_topic({each: found[each] for each in partitions})
         return by_topic(dict.fromkeys(partitions, found))
 
-    answered: list[AddPartitionsToTxnTopicResult] | Parked = chain(broker.purgatory, found, answer)
+    answered: list[AddPartitionsToTxnTopicResult] | Parked = or_refused(
+        chain(broker.purgatory, found, answer), refuse
+    )
     return answered
 
 

@@ -54,6 +54,8 @@ def handle(
     waits: list[Parked] = []  # until what is answered is committed
     found = fetch(broker, request, call, waits)
     response: OffsetFetchResponse | Parked = after_all(waits, found)
+    if call.version < FIRST_VERSION_WITH_MANY:
+        response = or_refused(response, lambda code: refuse_one_group(request, code, call.version))
     if response is found and is_long(found):
         return long(found)
     return response
@@ -123,14 +125,26 @@ def fetch(
         return OffsetFetchResponse(
             groups=[fetch_group(broker, group, request, call, waits) for group in named.values()]
         )
+    wanted = the_only_group(request)
+    return as_one_group(fetch_group(broker, wanted, request, call, waits), wanted, call.version)
+
+
+def the_only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """Of versions before 8, as later ones name it."""
     topics = request.topics
-    wanted = OffsetFetchRequestGroup(
+    return OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
         if topics is None
         else [OffsetFetchRequestTopics(one.name, ZERO_ID, one.partition_indexes) for one in topics],
     )
-    return as_one_group(fetch_group(broker, wanted, request, call, waits), wanted, call.version)
+
+
+def refuse_one_group(
+    request: OffsetFetchRequest, code: ErrorCode, version: int
+) -> OffsetFetchResponse:
+    refused = OffsetFetchResponseGroup(request.group_id, error_code=code)
+    return as_one_group(refused, the_only_group(request), version)
 
 
 def fetch_group(
