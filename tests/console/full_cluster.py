@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import time
 
-import confluent_kafka
-
 from headrace.app.dead_letters import why_headers
 from headrace.client.admin import Admin
 from headrace.client.connection import connection
 from headrace.client.delay_instances import DelayInstances, NoDelayService
+from headrace.client.groups import Groups, Move
 from headrace.client.producer import Producer
 
 LONGEST_START_S = 60
@@ -120,20 +119,13 @@ def _letters(producer: Producer, message: str) -> None:
 
 def _groups(bootstrap: str, more: list[str]) -> None:
     """Groups that have read a part, or all; nobody is in them now."""
+    groups = Groups(connection(bootstrap=bootstrap))
     for group, topic, most in (
         ("billing", "orders", 20),
         ("warehouse", "orders", 40),
         ("reports", "payments", 10_000),
         *((group, "payments", 3) for group in more),
     ):
-        client = confluent_kafka.Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
-        )
-        partitions = client.list_topics(topic, 10).topics[topic].partitions
-        places = []
-        for index in partitions:
-            place = confluent_kafka.TopicPartition(topic, index)
-            _, end = client.get_watermark_offsets(place, timeout=10)
-            places.append(confluent_kafka.TopicPartition(topic, index, min(end, most)))
-        client.commit(offsets=places, asynchronous=False)
-        client.close()
+        ends = groups.ends(groups.partitions_of(topic))
+        targets = {place: min(end, most) for place, end in ends.items()}
+        groups.move(group, [Move(*place, None, to, to) for place, to in targets.items()])
