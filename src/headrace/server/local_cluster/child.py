@@ -4,9 +4,10 @@
 
 FD is a socket to the parent, with one JSON object per line. The parent first says what to run; the
 child says `ready` with its address and broker epoch, or `refused` with the sentence that tells why
-it cannot start. `stop` and SIGTERM together ask the last node to stop without handing over. When
-the socket ends the parent is gone, and the node stops as for SIGTERM. The settings come by the
-socket, not as arguments, so that no password stands in a list of processes.
+it cannot start. `died` names another node of the parent: the controller is told of it. `stop` and
+SIGTERM together ask the last node to stop without handing over. When the socket ends the parent is
+gone, and the node stops as for SIGTERM. The settings come by the socket, not as arguments, so that
+no password stands in a list of processes.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.server.local_cluster.process_title import end_with_parent, set_title
 from headrace.server.local_cluster.supervision import CANNOT_START
+
+if TYPE_CHECKING:
+    from headrace.server.server import Server
 
 MODULE = "headrace.server.local_cluster.child"
 FAILED = 1
@@ -83,7 +87,8 @@ def main() -> None:
 
 def run(order: Order, line: Line) -> int:
     from headrace.server import main as server_main
-    from headrace.server.server import DiskFailed, Server
+    from headrace.server.local_cluster.death_notice import DeathNotice
+    from headrace.server.server import DiskFailed
     from headrace.server.settings import CannotStart, load_settings
 
     def ready(server: Server) -> None:
@@ -95,6 +100,9 @@ def run(order: Order, line: Line) -> int:
             for message in messages or ():
                 if "stop" in message:  # and again by SIGTERM: at once
                     server.stop()
+                if "died" in message:
+                    died = message["died"]
+                    DeathNotice(server, died["node"], died["broker_epoch"]).send()
 
         line.socket.setblocking(False)
         server.loop.call_when_readable(line.socket, heard)
@@ -103,7 +111,7 @@ def run(order: Order, line: Line) -> int:
                 "ready": {
                     "address": server.address,
                     "pid": os.getpid(),
-                    "broker_epoch": server.node.controller.broker_epoch,
+                    "broker_epoch": epoch_of(server),
                 }
             }
         )
@@ -121,6 +129,13 @@ def run(order: Order, line: Line) -> int:
         line.tell({"refused": str(refusal)})
         return CANNOT_START if isinstance(refusal, CannotStart) else FAILED
     return 0
+
+
+def epoch_of(server: Server) -> int:
+    """-1: a node that is alone; nobody needs to be told of its death."""
+    links = server.node.links
+    membership = None if links is None else links.membership
+    return -1 if membership is None else membership.lifecycle.epoch
 
 
 if __name__ == "__main__":
