@@ -25,7 +25,7 @@ FOLDERS = {
     "storage": "ONE PARTITION'S LOG on a Disk, in Kafka's files",
     "metadata": "WHAT THE CLUSTER KNOWS: records, the immutable image, settings",
     "metadata/config_definitions": "every setting by name",
-    "consensus": "KRAFT of one voter, pure: the metadata log and its snapshots",
+    "consensus": "KRAFT: the metadata log, its snapshots, and this node as a member of its quorum",
     "consensus/quorum": "KRAFT of many voters, a pure machine: in the simulator, in no node yet",
     "consensus/quorum/wire": "its messages on Kafka's wire, one file per API",
     "replication": "REPLICAS, pure: leaders, followers, who is in sync, how far readers see",
