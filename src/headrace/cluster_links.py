@@ -15,7 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.cluster_membership import ClusterMembership
 from headrace.broker.controller_channel import ControllerChannel
 from headrace.broker.forwarding import Forwarding
-from headrace.broker.lifecycle import Lifecycle, LifecycleSettings
+from headrace.broker.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere
 from headrace.controller_routing import ControllerRouting
@@ -106,6 +106,7 @@ class ClusterLinks:
                 controlled_shutdown=values["controlled.shutdown.enable"],
             ),
             self._jitter,
+            self._earlier_epoch(),
         )
         self.membership = ClusterMembership(
             lifecycle,
@@ -115,6 +116,16 @@ class ClusterLinks:
             controller=self._member.active_controller,
         )
         self.membership.start()
+
+    def _earlier_epoch(self) -> int:
+        """Of an earlier start on the same data folder that is believed to be alive. It is not, for
+        this process has the folder now."""
+        known = self._member.controller.committed_image.brokers
+        earlier = known.get(self._settings.node_id)
+        if earlier is None or earlier.fenced:
+            return UNKNOWN_EPOCH
+        is_same = set(earlier.log_dirs) & set(self._member.presented.log_dirs)
+        return earlier.epoch if is_same else UNKNOWN_EPOCH
 
     def leave(self, on_left: Callable[[], None]) -> None:
         """Hand over what this broker leads; `on_left` is called when the node may stop."""

@@ -6,6 +6,9 @@ A broker registers with the incarnation id of this start and gets an epoch. It r
 up to that epoch, asks by heartbeats to be unfenced, and then only says that it is alive. Before it
 stops it asks for its shutdown and waits until the controller has given its leaderships to others.
 A controller that does not know it, or knows a later one of its id, has it register again.
+After a kill the controller believes for a session that the broker is alive, and refuses its next
+start. That start holds the same data folder, so the one before is dead for certain: it asks for the
+earlier epoch to be fenced, and is let in at once.
 
 Events come in by `step`, effects go out; `next_ms` is when a `Tick` is due. Answers are told apart
 by the number of their request, so one that comes late changes nothing. Settings, waits and the
@@ -205,6 +208,8 @@ class Lifecycle:
         "_leaving_ms",
         "_was_registered",
         "_reason",
+        "_earlier_epoch",
+        "_fences_earlier",
     )
 
     def __init__(
@@ -212,9 +217,11 @@ class Lifecycle:
         registration: BrokerRegistrationRequest,
         settings: LifecycleSettings,
         jitter: Callable[[], float],
+        earlier_epoch: int = UNKNOWN_EPOCH,
     ) -> None:
         """`registration` says how this start presents itself; its `previous_broker_epoch` is that
-        of the last clean stop. `jitter` gives numbers from 0 to 1."""
+        of the last clean stop. `jitter` gives numbers from 0 to 1. `earlier_epoch` is that of an
+        earlier start on the same data folder, if the metadata says that it is alive."""
         self.settings = settings
         self.state = State.REGISTERING
         self.epoch = UNKNOWN_EPOCH
@@ -233,6 +240,9 @@ class Lifecycle:
         self._leaving_ms = 0
         self._was_registered = False
         self._reason = ""  # why the last attempt failed, to be said once
+        # Used by the first registration only: later the broker of this id may be somebody else.
+        self._earlier_epoch = earlier_epoch
+        self._fences_earlier = False  # what is in flight speaks of that one
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         if self.state is State.GONE:
@@ -273,6 +283,7 @@ class Lifecycle:
         self._number += 1
         self._in_flight = True
         self._is_overtaken = False
+        self._fences_earlier = False
         # The host answers every request; this is for a host that forgets one.
         self.next_ms = now_ms + self.settings.session_timeout_ms
         if self.state is State.REGISTERING:
@@ -286,6 +297,18 @@ class Lifecycle:
             offline_log_dirs=list(self._offline),
         )
         return [Send(self._number, heartbeat)]
+
+    def _fence_earlier(self, now_ms: int) -> list[Effect]:
+        [send] = self._send(now_ms)
+        assert isinstance(send, Send)
+        self._fences_earlier = True
+        send.request = BrokerHeartbeatRequest(
+            broker_id=self._registration.broker_id,
+            broker_epoch=self._earlier_epoch,
+            current_metadata_offset=self._applied_offset,
+            want_fence=True,
+        )
+        return [Say("the earlier start of this broker has ended: it is fenced"), send]
 
     def _send_next(self, now_ms: int) -> list[Effect]:
         """At once, but behind what is in flight: one that asks to stay fenced must not arrive after
@@ -344,6 +367,9 @@ class Lifecycle:
         if response is None:
             return self._retry(now_ms, "")
         self._heard_ms = now_ms
+        if self._fences_earlier:
+            self._earlier_epoch = UNKNOWN_EPOCH
+            return self._send(now_ms)
         code = _CODES.get(response.error_code, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code != ErrorCode.NONE:
             return self._refused(code, now_ms)
@@ -365,6 +391,7 @@ class Lifecycle:
     def _registered(self, epoch: int) -> None:
         self.epoch = epoch
         self._was_registered = True
+        self._earlier_epoch = UNKNOWN_EPOCH
         # A later registration of this process follows no clean stop.
         self._registration.previous_broker_epoch = UNKNOWN_EPOCH
 
@@ -392,6 +419,8 @@ class Lifecycle:
             self._enter(State.REGISTERING)
             self.epoch = UNKNOWN_EPOCH
             return [Say(f"{FORGOTTEN[code]}: it registers again"), *self._send(now_ms)]
+        if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._earlier_epoch >= 0:
+            return self._fence_earlier(now_ms)
         reason = "" if code in IN_PASSING else REASONS.get(code, f"the controller says {code.name}")
         return self._retry(now_ms, reason)
 

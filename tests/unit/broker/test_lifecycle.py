@@ -50,11 +50,13 @@ EPOCH = 40
 class Story:
     """A broker and a clock; the last request it sent can be answered."""
 
-    def __init__(self, jitter: float = 0.0, **settings: Any) -> None:
+    def __init__(self, jitter: float = 0.0, earlier_epoch: int = -1, **settings: Any) -> None:
         request = BrokerRegistrationRequest(
             2, "cluster", b"incarnation".ljust(16), previous_broker_epoch=17
         )
-        self.broker = Lifecycle(request, LifecycleSettings(**settings), lambda: jitter)
+        self.broker = Lifecycle(
+            request, LifecycleSettings(**settings), lambda: jitter, earlier_epoch
+        )
         self.now_ms = 1_000
         self.sent: list[Send] = []
         self.effects: list[Any] = []
@@ -209,6 +211,46 @@ def test_a_broker_whose_id_is_taken_waits_and_says_so_once() -> None:
     story.passes(400)
     story.registered()
     assert story.broker.state is State.CATCHING_UP
+
+
+def taken() -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+
+
+def test_a_killed_broker_has_its_earlier_start_fenced_and_is_let_in_at_once() -> None:
+    story = Story(earlier_epoch=33)
+    story.does(Started())
+    story.answered(taken())
+    assert isinstance(story.request, BrokerHeartbeatRequest)
+    assert (story.request.broker_epoch, story.request.want_fence) == (33, True)
+    story.beaten()
+    assert isinstance(story.request, BrokerRegistrationRequest)
+    story.registered()
+    assert story.broker.state is State.CATCHING_UP
+
+
+def test_it_is_asked_for_once_and_never_by_a_broker_that_was_replaced() -> None:
+    story = Story(earlier_epoch=33)
+    story.does(Started())
+    story.answered(taken())
+    story.beaten(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    story.answered(taken())
+    assert isinstance(story.request, BrokerRegistrationRequest), "somebody else has the id"
+    replaced = Story(earlier_epoch=33).runs()
+    replaced.passes(2_000)
+    replaced.beaten(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    replaced.answered(taken())
+    assert isinstance(replaced.request, BrokerRegistrationRequest)
+
+
+def test_a_controller_that_dies_meanwhile_is_asked_for_it_again() -> None:
+    story = Story(earlier_epoch=33)
+    story.does(Started())
+    story.answered(taken())
+    story.answered(None)
+    story.passes(200)
+    story.answered(taken())
+    assert isinstance(story.request, BrokerHeartbeatRequest)
 
 
 @pytest.mark.parametrize("code", FATAL)
