@@ -47,6 +47,7 @@ def node_families(
     yield from damage_families(node.partitions.open_files.findings, labelled)
     yield from cleaner_families(node.cleaner)
     yield from replica_families(broker)
+    yield from quorum_families(node)
     if security is not None:
         yield from security.families()
     yield from limit_families(node.quotas, node.auditor, node.audit)
@@ -68,3 +69,18 @@ def node_families(
         "Bytes of records appended by clients.",
         [(labels, p.bytes_in) for labels, p in labelled],
     )
+
+
+def quorum_families(node: Node) -> Iterator[Family]:
+    """What this node knows of the metadata quorum; nothing, of a node that is alone."""
+    if node.links is None:
+        return
+    quorum = node.member.log.host.quorum
+    for name, explanation, value in (
+        ("active_controller", "1: this node leads the quorum.", int(node.controller.is_active)),
+        ("quorum_leader_id", "Who leads it; -1: nobody, or not known.", quorum.leader_id),
+        ("quorum_epoch", "Grows with every election.", quorum.epoch),
+        ("quorum_high_watermark", "Records committed here.", quorum.high_watermark),
+        ("broker_unfenced", "1: clients are served.", int(node.links.is_unfenced)),
+    ):
+        yield Family(f"headrace_{name}", "gauge", explanation, [({}, value)])
