@@ -7,6 +7,8 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
+    add_partitions_to_txn,
+    consumer_group_heartbeat,
     delete_topics,
     describe_configs,
     describe_groups,
@@ -21,6 +23,7 @@ from headrace.protocol.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    txn_offset_commit,
 )
 from headrace.serving.api import Refused
 from tests.unit.broker.bench import PARKED
@@ -209,6 +212,41 @@ def test_metadata_of_very_many_partitions_is_told_in_slices(bench, monkeypatch):
         (
             describe_topic_partitions,
             lambda n: [[describe_topic_partitions.TopicRequest(f"t{i}") for i in range(n)]],
+        ),
+        (
+            add_partitions_to_txn,
+            lambda n: [
+                [
+                    add_partitions_to_txn.AddPartitionsToTxnTransaction(
+                        "tx",
+                        topics=[
+                            add_partitions_to_txn.AddPartitionsToTxnTopic("orders", list(range(n)))
+                        ],
+                    )
+                ]
+            ],
+        ),
+        (
+            txn_offset_commit,
+            lambda n: [
+                "tx",
+                "g",
+                0,
+                0,
+                -1,
+                "",
+                None,
+                [
+                    txn_offset_commit.TxnOffsetCommitRequestTopic(
+                        "orders",
+                        [txn_offset_commit.TxnOffsetCommitRequestPartition(i) for i in range(n)],
+                    )
+                ],
+            ],
+        ),
+        (
+            consumer_group_heartbeat,
+            lambda n: ["g", "m", 0, None, None, 1_000, [f"t{i}" for i in range(n)]],
         ),
         (leave_group, lambda n: ["g", "", [leave_group.MemberIdentity(f"m{i}") for i in range(n)]]),
         (

@@ -27,7 +27,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few_partitions
 from headrace.serving.chain import chain, one_after_the_other, or_refused
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
 
@@ -54,6 +54,8 @@ def handle(
                 request.v3_and_below_topics,
             )
         ]
+    named = sum(len(topic.partitions) for each in transactions for topic in each.topics)
+    require_few_partitions(messages.NAME, named)
 
     def finish(results: list[list[AddPartitionsToTxnTopicResult]]) -> AddPartitionsToTxnResponse:
         if call.version < FIRST_VERSION_OF_BROKERS:

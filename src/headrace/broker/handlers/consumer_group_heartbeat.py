@@ -17,7 +17,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few
 from headrace.serving.rights import GROUP, TOPIC, require
 
 
@@ -27,6 +27,7 @@ def handle(
     if "consumer" not in broker.groups.settings().protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     require(broker, call, Operation.READ, GROUP, request.group_id)
+    require_few(messages.NAME, len(request.subscribed_topic_names or ()), "topics")
     for topic in request.subscribed_topic_names or ():
         require(broker, call, Operation.DESCRIBE, TOPIC, topic)
     if not request.group_id:

@@ -28,7 +28,7 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, Parked, require_few_partitions
 from headrace.serving.chain import chain, or_refused
 from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 
@@ -36,6 +36,7 @@ from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> TxnOffsetCommitResponse | Parked:
+    require_few_partitions(messages.NAME, sum(len(topic.partitions) for topic in request.topics))
     try:
         require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
         require(broker, call, Operation.READ, GROUP, request.group_id)
