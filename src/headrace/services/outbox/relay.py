@@ -37,7 +37,6 @@ BUSY_POLL_S = 0.003
 BUSY_FOR_S = 0.5
 IDLE_WAIT_S = 0.5
 DRAIN_S = 30.0
-CLEAN_AT_ONCE = 5000
 LONGEST_CLEAN_S = 1.0
 # PostgreSQL's autovacuum looks once a minute; a table of this many dead rows has some 20 MB.
 VACUUM_AFTER = 100_000
@@ -257,9 +256,8 @@ class Relay:
         hint, after = self._hinted.get(number), self._cleaned_to.get(number, 0)
         if hint is None or hint <= after + 1:
             return False
-        found = self.store.clean(
-            number, after=after, before=hint, keep_ms=keep_ms, most=CLEAN_AT_ONCE
-        )
+        most = self.store.database.DELETE_AT_ONCE
+        found = self.store.clean(number, after=after, before=hint, keep_ms=keep_ms, most=most)
         if found is None:
             return False
         self._cleaned_to[number] = found[0]

@@ -35,6 +35,7 @@ class Database(Protocol):
     LOCKED_READ: str  # what a relay's SELECT of rows ends with
     INSERT_ONCE: str
     TABLE_BYTES: str  # a SELECT: what the rows and their indexes take on disk
+    DELETE_AT_ONCE: int  # sent rows
     VACUUM: str | None  # makes room of deleted rows usable; None: the database does it by itself
     SESSION: tuple[str, ...]  # what a relay's connection begins with
 

@@ -28,6 +28,8 @@ GATE: tuple[str, ...] = (
 LOCKED_READ = " LOCK IN SHARE MODE"
 INSERT_ONCE = "INSERT IGNORE INTO {table} ({columns}) VALUES ({values})"
 # One second is the least that can be waited for a lock. UTC: no hour comes twice.
+# Locks of neighbouring rows are held as long.
+DELETE_AT_ONCE = 5000
 VACUUM: str | None = None
 SESSION: tuple[str, ...] = (
     "SET time_zone = '+00:00', innodb_lock_wait_timeout = 1",

@@ -22,6 +22,8 @@ NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 GATE: tuple[str, ...] = ()
 LOCKED_READ = ""
 SESSION: tuple[str, ...] = ()
+# Nobody else touches sent rows. With 5,000 the table grew while 40,000 rows/s came; not with these.
+DELETE_AT_ONCE = 20_000
 # It waits for nobody and shuts nobody out: cutting the file's end off would lock the table.
 VACUUM: str | None = "VACUUM (SKIP_LOCKED, TRUNCATE OFF) headrace_outbox"
 TABLE_BYTES = "SELECT pg_total_relation_size('headrace_outbox')"

@@ -17,6 +17,8 @@ from headrace.services.outbox.databases import Horizon, fetched
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 GATE: tuple[str, ...] = ()
 LOCKED_READ = ""
+# Writers wait meanwhile.
+DELETE_AT_ONCE = 5000
 VACUUM: str | None = None
 SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 30000",)
 INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
