@@ -125,7 +125,8 @@ def start(
             _say([json.dumps(ready if browse is None else {**ready, "console": browse})])
         else:
             client = security / "admin.properties" if secure else None
-            _say(welcome(server.address, folder, client, browse))
+            lines = welcome(server.address, folder, client, browse)
+            _say(lines if server.settings.place.may_begin_alone else of_several(lines, server))
 
     opened: Opened | None = None
     if console is not None and not no_console:
@@ -151,6 +152,16 @@ def _say(lines: list[str]) -> None:
     framed = sys.stdout.isatty() and len(lines) > 1
     sys.stdout.write(panel(lines, framed=framed) + "\n")
     sys.stdout.flush()
+
+
+def of_several(lines: list[str], server: Server) -> list[str]:
+    """The same for one node among others; a controller alone has nothing for clients to try."""
+    place = server.settings.place
+    roles = "broker and controller" if place.is_controller else "broker"
+    first = f"Headrace {headrace.__version__}, node {server.settings.node_id} of a Kafka cluster: "
+    if not place.is_broker:
+        return [first + "controller", *lines[1:4], "", "Ctrl-C ends it."]
+    return [first + roles, *lines[1:]]
 
 
 def _log(line: str) -> None:

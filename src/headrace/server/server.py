@@ -223,8 +223,10 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where a client on this machine finds the first listener."""
-        host, port = self.node.broker.endpoints[self.listeners[0].name]
+        """Where a client on this machine finds the first listener; of a node that is a controller
+        only: where controllers find it."""
+        told = self.node.settings
+        host, port = {**told.controllers, **self.node.broker.endpoints}[self.listeners[0].name]
         return f"{host}:{port}"
 
     def open(self, *, own_process: bool = True) -> None:
@@ -270,6 +272,8 @@ class Server:
     def start_services(self) -> None:
         """What runs beside a node in a process of its own, from when it is needed."""
         if self.settings.values["headrace.delay.service"] == "off":
+            return
+        if not self.settings.place.is_broker:
             return
         from headrace.server.delay_process import DelayProcess, delay_command
 
