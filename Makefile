@@ -105,6 +105,10 @@ services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL
 	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(SERVICE_PROCESSES) --dist worksteal \
 	  tests/services $(PYTEST_ARGS)
 
+.PHONY: cluster
+cluster: $(DEV_STAMP) ## three brokers as processes: kill -9, halts, start --brokers
+	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
+
 CONSOLE_STAMP := .venv/.installed-console
 # Where the tests leave the pictures of the guide: PICTURES=docs/guide renews them.
 PICTURES ?=

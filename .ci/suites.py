@@ -69,10 +69,11 @@ SUITES = (
     Job("check", ("develop",), 180),
     Job("guides", ("develop", "packages"), 240),
     Job("console", ("develop", "packages"), 300),
+    Job("cluster", ("develop",), 180),
     Job("fuzz", ("develop",), 120),
 )
 # Tests marked `full` as well.
-FULL = {"test", "interop", "services", "pipelines", "guides", "console"}
+FULL = {"test", "cluster", "interop", "services", "pipelines", "guides", "console"}
 
 
 class Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,8 @@ ON_ONE_NODE = (
 )
 # These begin with a node of their own that asks for passwords.
 ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
+# Starts a cluster of its own.
+ON_THREE_BROKERS = ("docs/guide/cluster.md",)
 # `make pipelines` runs Spark's: tests/pipelines/test_guides.py.
 ON_SPARK = ("docs/guide/pipelines.md", "docs/guide/topic-to-lake.md", "docs/guide/web-tracking.md")
 # Nothing to type from top to bottom.
@@ -44,7 +47,8 @@ REFERENCE = ("docs/guide/command-line.md", "docs/guide/pipelines-sizing.md")
 
 def test_every_guide_is_walked() -> None:
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
-    assert there | {"README.md"} == {*ON_ONE_NODE, *ON_A_SECURED_NODE, *ON_SPARK, *REFERENCE}
+    walked = {*ON_ONE_NODE, *ON_A_SECURED_NODE, *ON_THREE_BROKERS, *ON_SPARK}
+    assert there | {"README.md"} == walked | {*REFERENCE}
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +78,35 @@ def test_a_reader_can_secure_a_node_and_give_rights_away(walk: Walk, tmp_path: P
     )
     del secured.environment["HEADRACE_BOOTSTRAP"]
     secured.read([block for guide in ON_A_SECURED_NODE for block in blocks_of(ROOT / guide, guide)])
+
+
+@pytest.mark.timeout(600)
+def test_a_reader_can_run_three_brokers(walk: Walk, tmp_path: Path) -> None:
+    ports = free_ports_in_a_row(3)
+    cluster = Walk(
+        tmp_path,
+        node=walk.node,
+        replacing={
+            "headrace start --brokers 3": f"headrace start --brokers 3 --listen localhost:{ports}"
+        },
+    )
+    cluster.environment["HEADRACE_BOOTSTRAP"] = f"localhost:{ports}"
+    (guide,) = ON_THREE_BROKERS
+    cluster.read(blocks_of(ROOT / guide, guide))
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """The first of them."""
+    while True:
+        first = free_port()
+        if not any(is_taken(port) for port in range(first + 1, first + count)):
+            return first
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False

@@ -155,13 +155,13 @@ class Coordinator:
             self._purgatory.wake(later)
         shard.settled.clear()
 
-    def say_why_not(self, replicas: int, alive: int, now: Now) -> None:
+    def say_why_not(self, replicas: int, registered: int, now: Now) -> None:
         """Clients hear COORDINATOR_NOT_AVAILABLE; that more brokers are needed is for the log."""
         if now.monotonic_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now.monotonic_ms + QUIET_MS
             log.warning(
-                "%s is not made yet: it is to have %d replicas, and %d brokers are there",
-                self.topic, replicas, alive,
+                "%s is not made yet: it is to have %d replicas, and %d brokers are registered",
+                self.topic, replicas, registered,
             )  # fmt: skip
 
     # --- time and change

@@ -267,7 +267,7 @@ def test_a_coordinator_s_topic_waits_for_as_many_brokers_as_it_needs(caplog):
 
     assert found() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert OFFSETS not in first.node.broker.image.topics
-    assert "3 replicas, and 2 brokers are there" in caplog.text
+    assert "3 replicas, and 2 brokers are registered" in caplog.text
     cluster.members[3].start()
     cluster.wait(lambda: found() == 0, WITHIN_MS)
     assert len(first.node.broker.image.topics[OFFSETS].partitions[0].replicas) == 3

@@ -47,9 +47,10 @@ def handle(
         and any(may_ask(broker, request.key_type, key, call) for key in keys)
     ):
         partitions, replicas, settings = coordinator.topic_rules()
-        alive = sum(not each.fenced for each in broker.image.brokers.values())
-        if replicas > max(alive, 1):
-            coordinator.say_why_not(replicas, alive, call.now)
+        # One that is away gets its replicas when it is back, as in Apache Kafka.
+        registered = len(broker.image.brokers)
+        if replicas > max(registered, 1):
+            coordinator.say_why_not(replicas, registered, call.now)
             return answer()
         try:
             later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
