@@ -10,6 +10,7 @@ What a broker would refuse later is refused here, before the transaction commits
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 import uuid
@@ -42,6 +43,8 @@ from headrace.services.outbox.rows import (
     size_bytes,
 )
 from headrace.services.outbox.schema import Facts, OutboxError
+
+log = logging.getLogger(__name__)
 
 # A topic takes 1,048,588 bytes unless it says otherwise (max.message.bytes).
 LARGEST_BYTES = 1_000_000
@@ -142,14 +145,24 @@ class Outbox:
         """Send rows in the background while the block runs; at its end what is under way is sent.
 
         For small programs and tests. A relay of its own (`headrace outbox relay`) goes on when the
-        program ends; both may run at once, they share the work.
+        program ends; both may run at once, they share the work. A relay that had to give up is
+        logged at once, and the end of the block raises why.
         """
         if self.engine is None:
             raise OutboxError("To relay, an Outbox needs an engine.")
         engine = engine_for(self.engine.url.render_as_string(hide_password=False))
         relay = Relay(engine, connected(self.bootstrap, None), settings)
         relay.store.facts()  # or the thread would be the one to learn that there are no tables
-        thread = threading.Thread(target=relay.run, name="headrace-outbox")
+        gave_up: list[Exception] = []
+
+        def run() -> None:
+            try:
+                relay.run()
+            except Exception as reason:
+                log.exception("the relay beside this program has ended; rows wait")
+                gave_up.append(reason)
+
+        thread = threading.Thread(target=run, name="headrace-outbox")
         thread.start()
         try:
             yield relay
@@ -157,6 +170,8 @@ class Outbox:
             relay.stop()
             thread.join()
             engine.dispose()
+        if gave_up:
+            raise OutboxError(f"The relay has ended, and rows wait: {gave_up[0]}") from gave_up[0]
 
     # ---- one message
 

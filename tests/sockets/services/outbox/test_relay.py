@@ -13,6 +13,7 @@ from sqlalchemy import Engine, text
 
 from headrace import Admin, Outbox
 from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
 from headrace.client.reading import Record, RecordReader
 from headrace.services.outbox import positions, sender
 from headrace.services.outbox.engines import engine_for
@@ -144,6 +145,23 @@ def test_a_program_relays_beside_its_own_work(engine: Engine, at: Connection) ->
     assert relay.workers == {}
     with pytest.raises(OutboxError, match="needs an engine"), Outbox().relaying():
         pass
+
+
+def test_a_relay_beside_a_program_that_gives_up_is_not_silent(
+    engine: Engine,
+    at: Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def give_up(relay: Relay) -> None:
+        raise ClientError("the cluster does not know this user")
+
+    outbox = Outbox(engine, at.bootstrap)
+    outbox.create()
+    monkeypatch.setattr(Relay, "run", give_up)
+    with pytest.raises(OutboxError, match="does not know this user"), outbox.relaying():
+        pass
+    assert "rows wait" in caplog.text
 
 
 # ---- rows that cannot be sent
