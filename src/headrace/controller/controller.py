@@ -358,7 +358,8 @@ class Controller:
         """Take over with all that is in the log: it will be committed with our first record."""
         now, opening = self._now, self._opening
         assert opening is not None, "the quorum runs only after `start`"
-        log.info("this node is the active controller, in epoch %d", epoch)
+        if not self.settings.alone:
+            log.info("this node is the active controller, in epoch %d", epoch)
         self.is_active = True
         self._advance(self.log.replay(self.committed_image, self.log.log.end_offset), now)
         try:
