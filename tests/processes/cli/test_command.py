@@ -136,7 +136,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["conusme", "t"], "There is no command conusme. Did you mean consume?"),
+        (["conusme", "t"], "There is no command conusme. Did you mean consume or console?"),
         (["topic", "list"], "Did you mean topics?"),
         (["topics", "rm", "t"], "Did you mean delete?"),
         (["help"], "headrace --help`."),

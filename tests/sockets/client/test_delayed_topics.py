@@ -8,7 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.client import Admin, AsyncProducer, ClientError, NotDelayed, Producer
+from headrace.client import (
+    Admin,
+    AsyncProducer,
+    ClientError,
+    NoSuchTopic,
+    NotDelayed,
+    Producer,
+)
 from headrace.client.connection import Connection, connection
 from headrace.client.delay_registry import registrations
 from headrace.client.reading import RecordReader
@@ -103,9 +110,9 @@ def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: Connection) ->
 
 def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: Connection) -> None:
     with Producer(at) as producer:
-        with pytest.raises(NotDelayed):
+        with pytest.raises(NoSuchTopic, match="headrace topics create never --delayed"):
             producer.send("never", b"v", delay="1s")
-        with pytest.raises(NotDelayed):
+        with pytest.raises(NoSuchTopic):
             producer.cancel("never", "a", key=b"k")
     assert not [topic for topic in Admin(at).topics.all() if topic.name.startswith("never")]
 
@@ -140,7 +147,7 @@ def test_the_producer_for_asyncio_does_the_same(at: Connection) -> None:
             await producer.send_and_wait("async", "a", key="k", delay="30m", id="i")
             await producer.send_one_way("async", "b", key="k", deliver_at=5)
             await (await producer.cancel("async", "i", key="k"))
-            with pytest.raises(NotDelayed):
+            with pytest.raises(NoSuchTopic):
                 await producer.send("never", "v", delay="1s")
 
     asyncio.run(send())
