@@ -21,7 +21,16 @@ REST_MS = 100
 class Question:
     """One request on its way; `place` is the controller that has it now, None between two."""
 
-    __slots__ = ("messages", "request", "answered", "is_answer", "deadline_ms", "place", "attempt")
+    __slots__ = (
+        "messages",
+        "request",
+        "answered",
+        "is_answer",
+        "deadline_ms",
+        "patience_ms",
+        "place",
+        "attempt",
+    )
 
     def __init__(
         self,
@@ -30,12 +39,14 @@ class Question:
         answered: Callable[[Any], None],
         is_answer: Callable[[Any], bool],
         deadline_ms: int,
+        patience_ms: int,
     ) -> None:
         self.messages = messages
         self.request = request
         self.answered = answered
         self.is_answer = is_answer
-        self.deadline_ms = deadline_ms
+        self.deadline_ms = deadline_ms  # it is not sent again after it
+        self.patience_ms = patience_ms  # so long its connection stays, whatever its own time
         self.place: Address | None = None
         self.attempt = 0  # answers to an earlier one do not count
 
@@ -69,11 +80,17 @@ class ControllerChannel:
         *,
         is_answer: Callable[[Any], bool],
         timeout_ms: int,
+        patience_ms: int = 0,
     ) -> None:
         """`answered` is called once, in a later turn: with a response for which `is_answer`, or
-        with None when the time is up. What is no answer says that another node should be asked."""
+        with None when the time is up. What is no answer says that another node should be asked.
+
+        An answer that does not come in time ends the connection, and so all other requests on it,
+        which are then sent again. `patience_ms`: of requests that do not choose their own time, the
+        least that their connection is given; None may come as much later.
+        """
         deadline_ms = self._now.monotonic_ms + timeout_ms
-        question = Question(messages, request, answered, is_answer, deadline_ms)
+        question = Question(messages, request, answered, is_answer, deadline_ms, patience_ms)
         self._open[question] = None
         self._send(question)
 
@@ -114,7 +131,7 @@ class ControllerChannel:
             question.messages,
             question.request,
             answered,
-            timeout_ms=left_ms,
+            timeout_ms=max(left_ms, question.patience_ms),
         )
 
     def _answered(self, question: Question, response: Any) -> None:
@@ -132,8 +149,9 @@ class ControllerChannel:
             return
 
         def give_up() -> None:
-            del self._open[question]
-            question.answered(None)
+            if question in self._open:  # else its answer has come after all
+                del self._open[question]
+                question.answered(None)
 
         self._later(max(question.deadline_ms, now_ms), give_up)
 

@@ -51,7 +51,7 @@ class Forwarding:
 
         def answered(answer: EnvelopeResponse | None) -> None:
             if answer is None:
-                return  # `attempt` expires at the same moment
+                return  # `attempt` expires by itself
             try:
                 forwarded.answer = disclose(api.messages, version, answer)
             except KafkaError as refusal:
@@ -65,7 +65,16 @@ class Forwarding:
                 raise forwarded.answer
             return forwarded.answer
 
-        self._channel.ask(envelope, enclosed, answered, is_answer=_is_final, timeout_ms=timeout_ms)
+        # Clients share the connection and are answered in order: one that has little time must not
+        # end it, else the others' requests would be carried out a second time.
+        self._channel.ask(
+            envelope,
+            enclosed,
+            answered,
+            is_answer=_is_final,
+            timeout_ms=timeout_ms,
+            patience_ms=USUAL_TIMEOUT_MS,
+        )
         deadline_ms = self._now.monotonic_ms + timeout_ms
         return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[forwarded])
 

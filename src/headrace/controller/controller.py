@@ -199,6 +199,9 @@ class Controller:
         a record shows that this controller is alive; and a snapshot, on every node."""
         if self.is_active:
             self._tick_as_active(now)
+        elif not self.has_caught_up and self._has_all_that_was_heard_of():
+            # Heard without a record: what this node had from the beginning was all there is.
+            self._tell_if_caught_up()
         self.snapshots.take_if_due(self.committed_image, now)
 
     def _tick_as_active(self, now: Now) -> None:
@@ -412,8 +415,15 @@ class Controller:
         if image is self.committed_image:
             return
         self.image = self.committed_image = image
-        if image.offset + 1 >= self.log.leader_high_watermark:
-            self.has_caught_up = True
+        self._tell_if_caught_up()
+
+    def _has_all_that_was_heard_of(self) -> bool:
+        """A snapshot of the leader alone proves nothing: its log goes on behind it, and how far is
+        known by the first answer with a high watermark."""
+        return 0 <= self.log.leader_high_watermark <= self.committed_image.offset + 1
+
+    def _tell_if_caught_up(self) -> None:
+        self.has_caught_up = self.has_caught_up or self._has_all_that_was_heard_of()
         self._tell()
         self.files_are_made()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.controller_channel import REST_MS, ControllerChannel
-from headrace.broker.forwarding import LANE, Forwarding
+from headrace.broker.forwarding import LANE, USUAL_TIMEOUT_MS, Forwarding
 from headrace.environment import Address, Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import create_topics
@@ -57,13 +57,13 @@ def test_the_controllers_answer_is_the_clients():
 
 @pytest.mark.parametrize("lost", [None, EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)])
 def test_another_controller_takes_over(lost):
-    story = Story()
+    story = Story(timeout_ms=60_000)
     story.answer(lost)
     story.controller = SECOND
     assert [to for to, _, _ in story.asked] == [FIRST]
     story.pass_ms(REST_MS)
     assert [to for to, _, _ in story.asked] == [FIRST, SECOND]
-    assert story.asked[1][2] == 10_000 - REST_MS, "what is left of its time"
+    assert story.asked[1][2] == 60_000 - REST_MS, "what is left of its time"
     story.answer(sealed())
     assert len(story.answers) == 1
 
@@ -84,3 +84,25 @@ def test_a_refusal_of_the_controller_is_the_clients():
     story.answer(EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION))
     (refusal,) = story.answers
     assert isinstance(refusal, KafkaError) and refusal.code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_client_in_a_hurry_does_not_end_the_connection_of_the_others():
+    story = Story(timeout_ms=0)
+    assert story.asked[0][2] == USUAL_TIMEOUT_MS, "a late answer would end it for all of them"
+    story.pass_ms(1)
+    (refusal,) = story.answers
+    assert isinstance(refusal, KafkaError) and refusal.code == ErrorCode.REQUEST_TIMED_OUT
+    story.answer(EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER))
+    story.pass_ms(REST_MS)
+    assert len(story.asked) == 1, "nobody waits for it: it is not sent again"
+    assert len(story.answers) == 1 and not story.purgatory.waiting
+
+
+def test_an_answer_after_the_time_is_up_changes_nothing():
+    story = Story(timeout_ms=1)
+    story.pass_ms(1)
+    story.controller = SECOND
+    story.channel.moved()
+    story.answer(sealed())
+    story.pass_ms(REST_MS)
+    assert len(story.asked) == len(story.answers) == 1

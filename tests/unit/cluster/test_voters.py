@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from headrace.consensus.formatting import METADATA_FOLDER
 from headrace.consensus.voters import Voter
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import add_raft_voter, remove_raft_voter
-from tests.unit.cluster.harness import CLIENTS, CLUSTER_ID, Cluster, Member, voter
+from headrace.storage.log_folder import STRAY
+from tests.unit.cluster.harness import CLIENTS, CLUSTER_ID, FOLDER, Cluster, Member, voter
 
 
 def ask(cluster: Cluster, at: Member, messages: Any, request: Any) -> Any:
@@ -104,3 +106,26 @@ def test_a_node_that_lost_its_disk_is_no_voter_until_it_is_added_again(
     answer = add(cluster, active, lost.voter)
     assert answer.error_code == ErrorCode.NONE, answer.error_message
     cluster.wait(lambda: quorum.is_voter)
+
+
+def test_a_broker_without_its_metadata_keeps_what_was_made_after_the_leaders_snapshot() -> None:
+    """The snapshot does not know the newest topic; the records behind it do."""
+    cluster = Cluster(3, brokers=1, metadata_log_max_snapshot_interval_ms=10_000)
+    cluster.start()
+    cluster.wait_until_ready()
+    broker, active = cluster.members[4], cluster.wait_for_controller()
+    log = active.node.controller.log
+    ended_at = cluster.wait(lambda: log.latest_snapshot_end)
+    answers = cluster.create(active, "late", replicas=4)
+    cluster.wait(lambda: answers and "late" in broker.node.broker.image.topics)
+    cluster.world.run(500)
+    broker.kill()
+    metadata = f"{FOLDER}/{METADATA_FOLDER}"
+    for name in broker.disk.list(metadata):
+        broker.disk.remove(f"{metadata}/{name}")
+    assert "late-0" in broker.disk.list(FOLDER)
+    broker.start()
+    cluster.wait(lambda: broker.node.controller.log.latest_snapshot_end)
+    assert broker.node.controller.log.latest_snapshot_end == ended_at, "it knows no late topic"
+    cluster.wait(lambda: broker.node.ready)
+    assert not [name for name in broker.disk.list(FOLDER) if name.endswith(STRAY)]
