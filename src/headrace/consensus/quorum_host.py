@@ -5,8 +5,8 @@ waiting. Flushes run on another thread: the host stands on the node's list of th
 (`flush_target`, `flushed`), as a log does. A `MetadataListener`, the controller and its image, is
 told what becomes of records. Nothing here waits.
 
-A disk that refuses `quorum-state` and a quorum that breaks its promises end the node
-(`on_failure`).
+A disk that refuses `quorum-state`, metadata that cannot be read and a quorum that breaks its
+promises end the node (`on_failure`): from that moment on nothing of the quorum leaves it.
 """
 
 import logging
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
+from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum.effects import (
     Committed,
     Deposed,
@@ -78,6 +79,7 @@ class QuorumHost:
         self._now = now
         self._on_failure = on_failure
         self._is_performing = False
+        self._is_over = False  # `on_failure` was called
 
     # What the node calls
 
@@ -149,15 +151,19 @@ class QuorumHost:
     def _or_end(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, TwoLeaders, CommittedRecordsDiverge) as failure:
+        except (OSError, TwoLeaders, CommittedRecordsDiverge, UnusableMetadata) as failure:
             if self._on_failure is None:
                 raise
+            self._is_over = True
             log.critical("this node must not take part in the quorum any more: %s", failure)
             if not isinstance(failure, OSError):
                 failure = OSError(0, str(failure))
             self._on_failure(failure)
 
     def _perform(self) -> None:
+        if self._is_over:
+            self.quorum.effects.clear()
+            return
         if self._is_performing:
             return  # a listener has called back: what it caused comes after what is under way
         self._is_performing = True
@@ -165,7 +171,8 @@ class QuorumHost:
             while self.quorum.effects:
                 effects, self.quorum.effects = self.quorum.effects, []
                 for effect in effects:
-                    self._perform_one(effect)
+                    if not self._is_over:  # since one of them has called back
+                        self._perform_one(effect)
         finally:
             self._is_performing = False
 

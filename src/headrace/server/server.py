@@ -356,6 +356,8 @@ class Server:
             self.loop.stopping = True
 
     def _end_turn(self) -> bool:
+        if self.node.failure is not None:
+            self.loop.stopping = True  # no bell has rung if it was the quorum that failed
         if self.node.end_turn():
             return True
         # What the disk refused was promised to somebody in this turn.

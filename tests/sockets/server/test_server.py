@@ -267,3 +267,13 @@ def test_what_a_node_writes_is_its_owners_alone(tmp_path):
         produce(running)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]}
     assert {path for path, mode in modes.items() if mode & 0o077} == set()
+
+
+def test_a_quorum_that_fails_ends_the_node_at_once(tmp_path):
+    running = Running(tmp_path)
+    running.server.node.member._failed(OSError(0, "epoch 3 is led by 1 and by 2"))
+    running.thread.join(30)
+    if running.thread.is_alive():
+        running.server.stop()
+        pytest.fail("it has waited for a flush")
+    assert "led by 1 and by 2" in str(running.failure)

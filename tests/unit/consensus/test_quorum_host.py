@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from headrace.consensus.batches import metadata_batch
+from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import ReplicaKey, VoteResponse
+from headrace.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, VoteResponse
 from headrace.consensus.quorum.roles import Candidate, Leader, Prospective
 from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum.wire import votes
+from headrace.consensus.quorum.wire import epoch_begin, votes
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.quorum_host import LANE, QuorumHost
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Address, Now
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import fetch, vote
+from headrace.protocol.messages import begin_quorum_epoch, fetch, vote
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.simulator.memory_log import FlushTicket, MemoryLog, MemoryState
 
@@ -43,12 +44,13 @@ class FlushedLog(MemoryLog):
 class Host:
     """A host, what it asked of its peers, and what its listener heard."""
 
-    def __init__(self, *voters: int) -> None:
+    def __init__(self, *voters: int, on_failure: Callable[[OSError], None] | None = None) -> None:
         self.now = Now(0, 1_700_000_000_000)
         self.asked: list[tuple[Address, str, Any, Any, Callable[[Any], None]]] = []
         self.heard: list[tuple[str, int]] = []
         self.wants_flush: list[Any] = []
         self.writes_when_elected = False
+        self.reads_no_metadata = False
         log = FlushedLog()
         me = voter(1)
         self.quorum = Quorum(
@@ -68,6 +70,7 @@ class Host:
             listener=self,
             wants_flush=self.wants_flush,
             now=lambda: self.now,
+            on_failure=on_failure,
         )
 
     def ask(self, to: Address, lane: str, api: Any, request: Any, answered: Any, **_: Any) -> None:
@@ -92,6 +95,8 @@ class Host:
         self.heard.append(("truncated", to_offset))
 
     def committed(self, high_watermark: int) -> None:
+        if self.reads_no_metadata:
+            raise UnusableMetadata("the batch at offset 2 fails its checksum")
         self.heard.append(("committed", high_watermark))
 
     def snapshot_installed(self, end_offset: int) -> None:
@@ -141,3 +146,29 @@ def test_a_request_for_another_cluster_is_refused() -> None:
     with pytest.raises(KafkaError) as refused:
         here.host.receive(fetch, fetch.FetchRequest(cluster_id="another"), lambda answer: None)
     assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_nothing_leaves_a_member_that_saw_two_leaders_of_one_epoch() -> None:
+    ended: list[OSError] = []
+    answers: list[Any] = []
+    here = Host(1, 2, 3, on_failure=ended.append)
+    here.host.start()
+    for leader in (2, 3):
+        begin = BeginEpochRequest(1, leader, voter(leader).endpoints, None)
+        message = epoch_begin.encode_request(begin, NAMES)
+        here.host.receive(begin_quorum_epoch, message, answers.append)
+    assert [str(each) for each in ended] == ["[Errno 0] epoch 1 is led by 2 and by 3"]
+    assert len(answers) == 1, "the second one gets none"
+    here.asked.clear()
+    here.now.monotonic_ms = 60_000
+    here.host.tick()
+    assert not here.asked, "it does not stand for election any more"
+
+
+def test_metadata_that_cannot_be_read_ends_the_node() -> None:
+    ended: list[OSError] = []
+    here = Host(1, on_failure=ended.append)
+    here.host.start()
+    here.reads_no_metadata = True
+    here.host.flushed(here.host.flush_target())
+    assert len(ended) == 1 and "checksum" in str(ended[0])
