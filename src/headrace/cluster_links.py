@@ -135,6 +135,13 @@ class ClusterLinks:
             self.membership.leave(on_left)
 
     @property
+    def epoch_of_clean_stop(self) -> int:
+        """Of this start, never of another one that the metadata knows by the same id."""
+        if self.membership is None:
+            return UNKNOWN_EPOCH
+        return self.membership.lifecycle.epoch_of_clean_stop
+
+    @property
     def is_unfenced(self) -> bool:
         """Or there is no broker here that could be."""
         if not self._settings.is_broker:

@@ -453,7 +453,8 @@ class Node:
         """Nobody is served any more, so this may wait for the disk."""
         self.broker.replica_fetching.stop()
         try:
-            epoch = self.controller.broker_epoch
+            links = self.links
+            epoch = self.controller.broker_epoch if links is None else links.epoch_of_clean_stop
             self.partitions.close(epoch, self._high_watermarks(), self._together)
         except OSError as problem:
             log.critical("the shutdown is not clean: %s", problem)

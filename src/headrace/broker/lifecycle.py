@@ -273,6 +273,12 @@ class Lifecycle:
         assert_never(event)
 
     @property
+    def epoch_of_clean_stop(self) -> int:
+        """By which the next start shows that nothing was lost, if this one stops cleanly now. One
+        that never registered can say only what the stop before it has said."""
+        return max(self.epoch, self._registration.previous_broker_epoch)
+
+    @property
     def offline_directories(self) -> Sequence[bytes]:
         return self._offline
 

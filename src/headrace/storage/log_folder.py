@@ -3,7 +3,8 @@
 On start the partitions are found again, each from its own checkpointed recovery point; folders that
 were on their way out (`-delete`) are finished off. `__cluster_metadata-0` lies in the same folder
 but belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may
-happen, and written only when everything is on the disk.
+happen, and written only when everything is on the disk. A start that ends before it has found its
+partitions knows nothing of them, and leaves every file as the one before it did.
 Nothing here knows the cluster: the caller says which partitions exist and which are strays.
 Not done: several data folders, moving a partition between folders (`-future`).
 """
@@ -40,6 +41,7 @@ class LogFolder:
         "logs",
         "topic_ids",
         "was_clean",
+        "is_loaded",
         "high_watermarks",
         "last_broker_epoch",
         "_open_files",
@@ -55,6 +57,7 @@ class LogFolder:
         self.logs: dict[Partition, PartitionLog] = {}
         self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
         self.was_clean = False
+        self.is_loaded = False  # all partitions are found, and may be spoken for
         self.high_watermarks: dict[Partition, int] = {}  # as the last start noted them
         self.last_broker_epoch = -1  # of a clean shutdown (KIP-966)
         self._open_files = open_files
@@ -93,6 +96,7 @@ class LogFolder:
                 wants_flush=self._wants_flush,
             )
             self._read_topic_id(partition, f"{self.path}/{name}")
+        self.is_loaded = True
 
     def _take_clean_shutdown_file(self) -> None:
         disk = self._open_files.disk
@@ -184,7 +188,9 @@ class LogFolder:
         self, high_watermarks: Mapping[Partition, int] | None = None
     ) -> list[tuple[str, bytes]]:
         """The checkpoint files as they should be now: path and contents, for `Disk.write_file` on
-        a thread that may wait for the disk."""
+        a thread that may wait for the disk; none before `load`."""
+        if not self.is_loaded:
+            return []
         recovery_points = {partition: log.recovery_point for partition, log in self.logs.items()}
         # A start behind the recovery point would not be believed (`recovery.py`); a flush is under
         # way that brings the recovery point there.
@@ -209,7 +215,12 @@ class LogFolder:
         high_watermarks: Mapping[Partition, int] | None = None,
         together: Together = one_by_one,
     ) -> None:
-        """A clean shutdown: close and flush every log, then say so. Waits for the disk."""
+        """A clean shutdown: close and flush every log, then say so. Waits for the disk.
+
+        Before `load` nothing is said: the stop before this start may not have been clean.
+        """
+        if not self.is_loaded:
+            return
         disk = self._open_files.disk
         logs = list(self.logs.values())
         for first in range(0, len(logs), CLOSED_TOGETHER):

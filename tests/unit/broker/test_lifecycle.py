@@ -184,6 +184,17 @@ def test_a_new_controller_is_not_asked_more_than_is_due() -> None:
     assert len(story.sent) == sent
 
 
+def test_a_clean_stop_is_said_of_this_start_alone() -> None:
+    """Whoever stops before it has registered has written nothing since the stop before."""
+    story = Story()
+    story.does(Started())
+    assert story.broker.epoch_of_clean_stop == 17, "as the stop before has said"
+    story.registered()
+    assert story.broker.epoch_of_clean_stop == EPOCH
+    story.beaten(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    assert story.broker.epoch_of_clean_stop == -1, "another start has the id by now"
+
+
 @pytest.mark.parametrize("code", FORGOTTEN)
 def test_a_broker_that_was_forgotten_registers_again(code: ErrorCode) -> None:
     story = Story().runs()

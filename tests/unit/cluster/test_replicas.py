@@ -9,7 +9,8 @@ import pytest
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import fetch, produce
 from headrace.protocol.record_batch import Record, build, headers_in, walk
-from tests.unit.cluster.harness import CLIENTS, Cluster, Member
+from headrace.storage.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from tests.unit.cluster.harness import CLIENTS, FOLDER, Cluster, Member
 
 TOPIC = "orders"
 
@@ -183,6 +184,30 @@ def test_a_clean_stop_hands_leadership_over_first(cluster: Replicated) -> None:
     old.start()
     cluster.wait(lambda: cluster.isr() == (1, 2, 3))
     assert cluster.values(old) == ["a", "b"]
+
+
+def test_a_start_that_never_found_its_quorum_does_not_vouch_for_the_one_before(
+    cluster: Replicated,
+) -> None:
+    """A power cut, then a start without a network that is stopped in an orderly way: who was
+    trusted after that could be elected, and lack what it had acknowledged."""
+    cluster.produce("a")
+    cluster.world.run(61_000)  # the checkpoints speak of the topic
+    victim = next(each for each in cluster.members.values() if each is not cluster.leader())
+    victim.kill()
+    recovery_points = victim.disk.read_file(f"{FOLDER}/{RECOVERY_POINTS}")
+    assert TOPIC.encode() in recovery_points
+    cluster.network.isolate(victim.id, cluster.members, sends=False, hears=False)
+    victim.start()
+    cluster.world.run(61_000)
+    victim.stop()
+    cluster.wait(lambda: victim.node.stopped)
+    assert not victim.disk.exists(f"{FOLDER}/{CLEAN_SHUTDOWN}")
+    assert victim.disk.read_file(f"{FOLDER}/{RECOVERY_POINTS}") == recovery_points
+    cluster.network.heal()
+    victim.start()
+    cluster.wait(lambda: cluster.isr() == (1, 2, 3))
+    assert victim.node.partitions.last_broker_epoch == -1
 
 
 def test_a_client_reads_what_is_committed_from_any_replica(cluster: Replicated) -> None:

@@ -17,7 +17,7 @@ UNIQUE = "0123456789abcdef" * 2
 class Folder:
     """A data folder and the node that would hold it."""
 
-    def __init__(self, path, disk=None):
+    def __init__(self, path, disk=None, *, loads=True):
         self.path = str(path)
         self.disk = disk or RealDisk()
         self.unwritten, self.wants_flush = Unwritten(), []
@@ -27,7 +27,8 @@ class Folder:
             unwritten=self.unwritten,
             wants_flush=self.wants_flush,
         )
-        self.folder.load(lambda topic: LogSettings(segment_bytes=2000), wall_ms=NOW)
+        if loads:
+            self.folder.load(lambda topic: LogSettings(segment_bytes=2000), wall_ms=NOW)
 
     def create(self, topic, index=0):
         settings = LogSettings(segment_bytes=2000)
@@ -98,6 +99,35 @@ def test_a_clean_shutdown_and_start(tmp_path):
     # The file is gone: a kill from now on is not taken for a clean shutdown.
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert not Folder(tmp_path).folder.was_clean
+
+
+def files_about_all_logs(tmp_path):
+    return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("ends_cleanly", [True, False])
+def test_a_start_that_ends_before_it_has_found_its_logs_says_nothing_of_them(
+    tmp_path, ends_cleanly
+):
+    """It waits for its quorum, an hour perhaps, and is stopped in an orderly way."""
+    folder = Folder(tmp_path)
+    folder.create("orders")
+    folder.append("orders", 20)
+    folder.flush()
+    folder.folder.logs["orders", 0].delete_records_before(3)
+    folder.checkpoint()
+    if ends_cleanly:
+        folder.folder.close(broker_epoch=7, high_watermarks={("orders", 0): 20})
+    before = files_about_all_logs(tmp_path)
+    assert (".kafka_cleanshutdown" in before) == ends_cleanly
+    waits = Folder(tmp_path, loads=False)
+    waits.checkpoint()
+    waits.folder.close(broker_epoch=8)
+    assert files_about_all_logs(tmp_path) == before
+    again = Folder(tmp_path)
+    assert again.folder.was_clean == ends_cleanly
+    assert again.folder.last_broker_epoch == (7 if ends_cleanly else -1)
+    assert again.folder.logs["orders", 0].start_offset == 3
 
 
 def test_after_a_kill_each_log_begins_at_its_own_recovery_point(tmp_path):
