@@ -35,7 +35,7 @@ from headrace.metadata.image import (
 )
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.replica import PartitionLeader, PartitionReplica
-from headrace.replication.this_broker import NOT_CHECKED, ThisBroker, replication_settings
+from headrace.replication.this_broker import ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane
@@ -291,7 +291,9 @@ class Broker:
         before, self.image = self.image, image
         self.this.brokers = image.brokers
         me = self._own_registration(image)
-        self.this.epoch = NOT_CHECKED if me is None else me.epoch
+        if me is not None:
+            # One whose id another start has taken keeps its own: by that it is told apart.
+            self.this.epoch = me.epoch
         if not _tells_the_same(before, image):
             self.at_hand.clear()
             self.described.clear()

@@ -68,6 +68,16 @@ def test_a_partition_that_moved_away_is_not_written_here(bench):
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
 
 
+def test_a_start_whose_id_another_one_has_taken_fetches_by_its_own_epoch(bench):
+    """Without an epoch its fetches would pass for those of the other, which lacks what it has."""
+    broker = bench.node.broker
+    me = broker.image.brokers[HERE]
+    broker.incarnation_id = me.incarnation_id
+    another = replace(me, incarnation_id=b"another".ljust(16), epoch=me.epoch + 10)
+    broker.image_changed(replace(broker.image, brokers={HERE: another}))
+    assert broker.this.epoch == me.epoch
+
+
 def test_acks_all_waits_for_the_others_and_is_refused_when_they_take_over(bench):
     change(bench, "orders", leader=HERE, isr=(HERE, THERE), **BOTH)
     session = bench.connect()
