@@ -79,9 +79,17 @@ class LeaderRole:
             if replica != broker.id
         }
 
+    def knows(self, partition: PartitionImage) -> bool:
+        """The metadata say no more than what is known here."""
+        known = self.epoch, self.partition_epoch
+        return known == (partition.leader_epoch, partition.partition_epoch)
+
     def follow(self, partition: PartitionImage, end_offset: int, now_ms: int) -> None:
-        """The metadata have changed, and this replica leads on."""
+        """The metadata have changed, and this replica leads on. If they skip a leader epoch another
+        replica may have led meanwhile, and followers have cut what they had fetched from us."""
         self.seen_ms = now_ms
+        if partition.leader_epoch > self.epoch + 1:
+            self.followers = {}
         self._take_isr(partition.isr)
         self.joining = self.proposal = None
         others = [replica for replica in partition.replicas if replica != self.broker.id]

@@ -124,6 +124,9 @@ class Replica(Generic[L]):
             # the topic has changed: that ends no proposal of this one.
             return
         self._followed = partition
+        leading = self.leading
+        if leading is not None and leading.knows(partition):
+            return  # by the answer to an AlterPartition: what was proposed since is still open
         if partition.leader == self.broker.id:
             if len(partition.replicas) == 1:
                 self._lead_alone(partition)

@@ -95,6 +95,39 @@ def test_a_follower_joins_at_the_high_watermark_and_is_waited_for_at_once() -> N
     assert stage[1].outcome_of(*wait) is ErrorCode.NONE, "it did not, and broker 3 lags"
 
 
+def test_metadata_that_say_no_more_than_an_answer_end_no_proposal() -> None:
+    stage = Stage(isr=(1,))
+    stage.fetch(2)
+    assert proposed(stage) is not None
+    answered(stage, isr=(1, 2), epoch=1)
+    stage.fetch(3)
+    assert proposed(stage) is not None, "broker 3 is to join too"
+    stage.follow(a_partition(isr=(1, 2), partition_epoch=1), 1)
+    wait = stage.produce(1, b"a")
+    stage.fetch(2), stage.fetch(2)
+    stage.now_ms += LAG_MS + 1
+    stage.fetch(2)
+    assert stage[1].outcome_of(*wait) is None, "the controller may have let broker 3 in by now"
+    answered(stage, isr=(1, 2, 3), epoch=2)
+    assert stage[1].outcome_of(*wait) is None
+    stage.fetch(3), stage.fetch(3)
+    assert stage[1].outcome_of(*wait) is ErrorCode.NONE
+
+
+def test_a_leader_that_missed_another_leader_asks_its_followers_anew() -> None:
+    """Its metadata come late: it was deposed and elected again before it heard of either."""
+    stage = Stage()
+    wait = stage.produce(1, b"a")
+    stage.fetch(2), stage.fetch(2)
+    stage.follow(a_partition(3, 1), 2, 3)
+    stage.fetch(2, leader=3)
+    assert stage.values(2) == [], "broker 3 never had it"
+    stage.follow(a_partition(1, 2, isr=(1, 2)))
+    assert stage[1].outcome_of(*wait) is None, "broker 2 had it once"
+    stage.fetch(2), stage.fetch(2)
+    assert stage[1].outcome_of(*wait) is ErrorCode.NONE and stage.values(2) == [b"a"]
+
+
 def test_nobody_joins_before_it_has_reached_the_start_of_the_epoch() -> None:
     """The new leader's high watermark lags: what lies between may be committed."""
     stage = Stage(isr=(1, 2))
