@@ -198,6 +198,8 @@ def _keep_eligible(
         wanted.eligible = []
         return
     candidates = {*wanted.eligible, *partition.isr}
+    # Who is no replica any more has deleted its log, and may come back as one without a record.
+    candidates.intersection_update(wanted.replicas)
     wanted.eligible = sorted(candidates.difference(wanted.isr, distrusted))
 
 

@@ -257,6 +257,16 @@ def test_an_unclean_election_is_only_for_partitions_without_a_leader() -> None:
     assert elect(nobody, 1)[1] == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
+def test_who_is_no_replica_any_more_is_not_eligible() -> None:
+    """Its log is gone: if it became a replica again it could be elected with an empty one."""
+    image = cluster([1, 2, 3], [1, 2, 3], 1)
+    image = after(image, [ConfigRecord(2, "t", "min.insync.replicas", "2")])
+    image, code = reassign(image, [1])
+    now = partition(image)
+    assert (code, now.replicas, now.isr) == (ErrorCode.NONE, (1,), (1,))
+    assert now.eligible_leader_replicas == ()
+
+
 def test_an_eligible_replica_is_elected_cleanly() -> None:
     image = cluster([1, 2], [], NO_LEADER, dead=(1,), eligible_leader_replicas=[1, 2])
     changed, code = elect(image, 1)
