@@ -161,7 +161,7 @@ class Broker:
         self._quiet_until_ms = 0
         self.changes = Lane()  # what the image means for files, done in slices
         self.loads = Lane()  # of the coordinators' state
-        self.unopened: set[bytes] = set()  # ids of topics that had no room for all their folders
+        self.unopened: set[bytes] = set()  # ids of topics that had no room for all their files
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now
         self.incarnation_id: bytes | None = None  # of this start; None: nobody checks it
@@ -292,8 +292,7 @@ class Broker:
         self.this.brokers = image.brokers
         me = self._own_registration(image)
         if me is not None:
-            # One whose id another start has taken keeps its own: by that it is told apart.
-            self.this.epoch = me.epoch
+            self.this.epoch = me.epoch  # whose id another start has taken keeps its own
         if not _tells_the_same(before, image):
             self.at_hand.clear()
             self.described.clear()
@@ -432,7 +431,12 @@ class Broker:
         if replica is None:
             return
         before = replica.following
-        replica.follow(partition, self.now.monotonic_ms)
+        try:
+            replica.follow(partition, self.now.monotonic_ms)
+        except OSError as problem:
+            self.unopened.add(topic.id)
+            self.disk_refused(f"{replica.log.folder}: {problem.strerror}")
+            return
         if replica.following is not None or before is not None:
             self.replica_fetching.follow(replica)
         if self.node_id not in partition.replicas:  # it has moved to others
@@ -489,11 +493,5 @@ def inter_broker_listener(values: Mapping[str, Any]) -> str:
 def _tells_the_same(before: MetadataImage, image: MetadataImage) -> bool:
     """Clients are told the same: a controller among others writes a record twice a second, to show
     that it is alive, and what was encoded for many topics is not to be made anew each time."""
-    return (
-        before.topics is image.topics
-        and before.brokers is image.brokers
-        and before.controllers is image.controllers
-        and before.configs is image.configs
-        and before.acls is image.acls
-        and before.features is image.features
-    )
+    told = ("topics", "brokers", "controllers", "configs", "acls", "features")
+    return all(getattr(before, each) is getattr(image, each) for each in told)

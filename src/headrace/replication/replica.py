@@ -118,12 +118,12 @@ class Replica(Generic[L]):
     # Roles
 
     def follow(self, partition: PartitionImage, now_ms: int) -> None:
-        """The metadata say this of the partition."""
+        """The metadata say this of the partition. OSError: its role is as it was, for who begins to
+        lead notes that on the disk first."""
         if partition.partition_epoch < self.partition_epoch or partition == self._followed:
             # The answer to an AlterPartition was faster than the metadata, or another partition of
             # the topic has changed: that ends no proposal of this one.
             return
-        self._followed = partition
         leading = self.leading
         if leading is not None and leading.knows(partition):
             return  # by the answer to an AlterPartition: what was proposed since is still open
@@ -134,10 +134,12 @@ class Replica(Generic[L]):
                 self._lead(partition, now_ms)
         else:
             self._follow(partition)
+        self._followed = partition
         self.partition_epoch = partition.partition_epoch
 
     def _lead_alone(self, partition: PartitionImage) -> None:
         """Nobody follows, so there is no progress to keep: a node of one has only these."""
+        self.begin_epoch(partition.leader_epoch)
         if self.led_since == NOT_LEADING:
             self.led_since = partition.leader_epoch
         self.leading = self.following = None
@@ -145,10 +147,10 @@ class Replica(Generic[L]):
         self.commits_at_once = not self._durable
         self.in_sync = 1
         self.require_in_sync(self._minimum)
-        self.begin_epoch(partition.leader_epoch)
         self.reach(self.vouched_end())
 
     def _lead(self, partition: PartitionImage, now_ms: int) -> None:
+        self.begin_epoch(partition.leader_epoch)
         end_offset = self.log.end_offset
         self.broker.isr_changes.withdraw(self.topic_id, self.index)
         if self.leading is None:
@@ -159,7 +161,6 @@ class Replica(Generic[L]):
             self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
         else:
             self.leading.follow(partition, end_offset, now_ms)
-        self.begin_epoch(partition.leader_epoch)
         self.in_sync = len(partition.isr)
         self.commits_at_once = False
         self.require_in_sync(self._minimum)
@@ -197,9 +198,9 @@ class Replica(Generic[L]):
     def begin_epoch(self, epoch: int) -> None:
         """The log notes where the epoch begins, also if nothing is ever written in it: a follower
         that comes with a later epoch than our last batch must be told that it is none of ours."""
-        self.epoch = epoch
         if self.log.epochs.latest != epoch:
             self.log.epochs.assign(epoch, self.log.end_offset)
+        self.epoch = epoch
 
     # Writing, as leader
 

@@ -41,9 +41,16 @@ class LeaderEpochs:
         self.wants_flush = True
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches of `epoch` begin at `start_offset`."""
-        if self._put(epoch, start_offset):
+        """Batches of `epoch` begin at `start_offset`. OSError: it is not noted, here neither."""
+        before = list(self.entries)
+        if not self._put(epoch, start_offset):
+            return
+        try:
             self.save()
+        except OSError:
+            self.entries = before
+            self.latest = before[-1][0] if before else -1
+            raise
 
     def _put(self, epoch: int, start_offset: int) -> bool:
         entries = self.entries

@@ -17,6 +17,7 @@ from headrace.protocol.messages import (
     produce,
 )
 from tests.unit.broker.bench import PARKED, Bench, fetch_request, only_partition, values_in
+from tests.unit.broker.filling_disk import make_room_for_benches
 
 HERE, THERE = 1, 2
 
@@ -76,6 +77,28 @@ def test_a_start_whose_id_another_one_has_taken_fetches_by_its_own_epoch(bench):
     another = replace(me, incarnation_id=b"another".ljust(16), epoch=me.epoch + 10)
     broker.image_changed(replace(broker.image, brokers={HERE: another}))
     assert broker.this.epoch == me.epoch
+
+
+def test_who_has_no_room_to_note_its_epoch_leads_as_soon_as_it_has(tmp_path, monkeypatch, caplog):
+    room = make_room_for_benches(monkeypatch)
+    bench = Bench(tmp_path / "node")
+    bench.create("orders", partitions=2)
+    for index in (0, 1):
+        change(bench, "orders", index, leader=THERE, isr=(HERE, THERE), **BOTH)
+    room.refuses_files = True
+    for index in (0, 1):
+        change(bench, "orders", index, leader=HERE, isr=(HERE, THERE), **BOTH)
+    for index in (0, 1):
+        answer = bench.produce("orders", "early", partition=index, acks=1)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert "No space left" in caplog.text
+    room.refuses_files = False
+    bench.node.broker.open_what_had_no_room()
+    bench.settle()
+    for index in (0, 1):
+        answer = bench.produce("orders", "one", partition=index, acks=1)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+    assert not bench.node.broker.unopened
 
 
 def test_acks_all_waits_for_the_others_and_is_refused_when_they_take_over(bench):

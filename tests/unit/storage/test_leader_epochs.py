@@ -27,6 +27,19 @@ def test_where_an_epoch_ended(epochs):
     assert epochs.end_offset_for(-1, end) == UNDEFINED
 
 
+def test_an_epoch_that_the_disk_refuses_is_not_known(epochs, monkeypatch):
+    def refuse(disk, path, pieces, *, flush=True):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(RealDisk, "write_file", refuse)
+        with pytest.raises(OSError, match="No space"):
+            epochs.assign(8, 20)
+    assert epochs.entries == [(2, 0), (3, 10), (7, 25)] and epochs.latest == 7
+    epochs.assign(8, 20)
+    assert epochs.entries == [(2, 0), (3, 10), (8, 20)]
+
+
 def test_the_epoch_of_an_offset(epochs):
     assert [epochs.epoch_of(offset) for offset in (0, 9, 10, 24, 25, 1000)] == [2, 2, 3, 3, 7, 7]
     epochs.truncate_from_start(12)
