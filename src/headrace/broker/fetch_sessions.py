@@ -7,8 +7,9 @@ incremental fetch hangs on, so that it need not hang on each of its partitions.
 Rules: a session id of 0 asks for a new session (epoch 0) or for none (epoch -1); epochs count up
 from 1 and wrap to 1; a full cache gives way only a session that has been idle for two minutes,
 otherwise the newcomer works without one. All sessions together have MOST_ENTRIES partitions at
-most: whoever adds one more goes on without a session. Followers always get a session, and keep it:
-in a full cache the client that has been idle longest makes room.
+most: whoever adds one more goes on without a session. Followers always get a session, and keep it
+while they fetch: in a full cache the client that has been idle longest makes room. One that has not
+been used for two minutes is of a follower that has begun another since, and goes with the next.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ class FetchSessions:
 
     def open(self, *, by_id: bool, now_ms: int, is_followers: bool = False) -> FetchSession | None:
         """A new session, or None when the cache is full of sessions in use."""
+        if is_followers:
+            self._close_forsaken(now_ms)
         if len(self._sessions) >= self._slots:
             if is_followers:
                 self._evict_a_client()
@@ -191,6 +194,13 @@ class FetchSessions:
         self._entries += len(session.entries) - session.counted
         session.counted = len(session.entries)
         return self._entries <= MOST_ENTRIES or session.is_followers
+
+    def _close_forsaken(self, now_ms: int) -> None:
+        """A follower that was killed or lost its connection never names its old session again, and
+        every append would go on to mark its partitions."""
+        for session in [each for each in self._sessions.values() if each.is_followers]:
+            if not session.waiting and now_ms - session.used_at_ms >= EVICT_WHEN_IDLE_MS:
+                self.close(session.id)
 
     def _evict_idle(self, now_ms: int) -> bool:
         oldest = next(self._of_clients(), None)

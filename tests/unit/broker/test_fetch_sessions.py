@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.broker.fetch_sessions import EVICT_WHEN_IDLE_MS, FetchSessions
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import fetch
 from tests.unit.broker.bench import PARKED, Bench, values_in
@@ -117,6 +118,18 @@ def test_a_full_cache_turns_newcomers_away_until_somebody_is_idle(bench):
     third = open_session(bench).session_id
     assert third != 0
     assert ask(bench, first, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_sessions_that_followers_have_forsaken_go_with_the_next_one():
+    sessions = FetchSessions(2, iter(range(1, 100)).__next__)
+    lives = sessions.open(by_id=True, now_ms=0, is_followers=True)
+    for _ in range(5):  # one that is killed again and again
+        sessions.open(by_id=True, now_ms=0, is_followers=True)
+    assert len(sessions) == 6
+    sessions.resume(lives.id, 1, by_id=True, now_ms=EVICT_WHEN_IDLE_MS - 500)
+    sessions.open(by_id=True, now_ms=EVICT_WHEN_IDLE_MS, is_followers=True)
+    assert len(sessions) == 2
+    sessions.resume(lives.id, 2, by_id=True, now_ms=EVICT_WHEN_IDLE_MS)
 
 
 def test_epochs_wrap_to_one(bench):
