@@ -3,8 +3,9 @@
 A registration belongs to one start of a broker (its incarnation) and gets a new epoch, the offset
 at which it lies; the same incarnation may amend its own and keeps the epoch. While the last start
 has a session, another one is refused: two processes with one id would write the same partitions.
-A broker that cannot name the epoch at which it stopped cleanly is distrusted
-(`partition_elections.py`). Checks and codes are Apache's.
+A new start is fenced, so it leaves every ISR and leads nothing; one that cannot name the epoch at
+which the last one stopped cleanly is distrusted too (`partition_elections.py`). Checks and codes
+are Apache's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any
 
 from headrace.controller.decision import Decision
 from headrace.controller.partition_changes import as_it_is, partition_change
-from headrace.controller.partition_elections import broker_is_distrusted, partitions_of
+from headrace.controller.partition_elections import (
+    broker_is_distrusted,
+    broker_leaves,
+    partitions_of,
+)
 from headrace.metadata.features import METADATA_VERSION, LevelRange
 from headrace.metadata.image import (
     LOST_DIRECTORY,
@@ -67,8 +72,10 @@ def register(
     _require_directories(image, request)
     features = _features(image, request)
     records: list[Any] = []
-    if not is_amended and not _stopped_cleanly(existing, request, version):
-        records += broker_is_distrusted(image, request.broker_id, min_in_sync_replicas)
+    if not is_amended:
+        clean = _stopped_cleanly(existing, request, version)
+        leaves = broker_leaves if clean else broker_is_distrusted
+        records += leaves(image, request.broker_id, min_in_sync_replicas)
     broker = BrokerImage(
         id=request.broker_id,
         epoch=existing.epoch if existing is not None and is_amended else epoch,

@@ -160,6 +160,17 @@ def test_after_an_unclean_stop_a_broker_is_trusted_in_nothing() -> None:
     assert (partition(led).leader, partition(led).isr) == (2, (2, 3))
 
 
+def test_after_a_clean_stop_that_nobody_heard_of_others_lead() -> None:
+    """The whole cluster was stopped at once. It is fenced until it has caught up: if it died before
+    that, nobody would take over what it led."""
+    stopped = {"previous_broker_epoch": 101}
+    found, _ = registered(cluster([1, 2, 3], 1), a_request(1, **stopped))
+    assert (partition(found).leader, partition(found).isr) == (2, (2, 3))
+    alone, _ = registered(cluster([1], 1), a_request(1, **stopped))
+    assert (partition(alone).leader, partition(alone).isr) == (NO_LEADER, ())
+    assert partition(alone).eligible_leader_replicas == (1,), "it has everything"
+
+
 def test_a_broker_that_is_unregistered_leaves_every_isr() -> None:
     image = cluster([1, 2], 1)
     gone = after(image, unregister(image, 1, 1))
