@@ -203,6 +203,10 @@ class Meter:
 
     # Fetch
 
+    def exempt(self) -> None:
+        """It is a follower's: a limit for clients must not slow replication down."""
+        self._fetch_throttle_ms = 0
+
     def most_fetch_bytes(self) -> int:
         """More in one answer would be throttled for certain, even after a long silence."""
         found = self._quotas.fetch.limits.find(self._user, self._client_id)

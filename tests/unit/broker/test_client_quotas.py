@@ -16,6 +16,7 @@ from headrace.protocol.messages import (
     produce,
 )
 from tests.unit.broker.bench import PARKED, Bench, build, fetch_request, values_in
+from tests.unit.broker.test_followers import Leading
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 CHANGES, TIME = "controller_mutation_rate", "request_percentage"
@@ -219,6 +220,17 @@ def test_a_throttled_first_fetch_opens_no_session_and_a_later_one_keeps_it(bench
     nothing_new.session_id, nothing_new.session_epoch = known, 2
     answer = bench.ask(fetch, nothing_new, version=12, session=session)
     assert values_in(answer.responses[0].partitions[0].records)[0] == b"4".rjust(1_000)
+
+
+def test_a_limit_for_everybody_does_not_hold_for_followers(tmp_path):
+    """Or acks=all would be as slow as the slowest consumer is meant to be."""
+    bench = Leading(tmp_path)
+    for _ in range(2):
+        assert bench.produce("orders", "x" * 5_000, acks=1).error_code == 0
+    limit(bench, **{FETCH: 10})
+    session = bench.connect()
+    for _ in range(2):
+        assert len(values_in(bench.follow(0, session=session).records)) == 2
 
 
 def test_a_fetch_that_waits_is_measured_when_it_is_answered(bench):

@@ -6,7 +6,7 @@ when a partition refuses. The first batch is returned even if it is larger than 
 v5 log start offset. v7 sessions. v9 leader epoch (KIP-320). v11 closest replica (KIP-392). v12
 diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints. v17 directory id.
 v18 high watermark in the request (KIP-1166). Readers of committed records get those before the
-last stable offset, and are told which transactions to leave out. Who is above a quota gets an
+last stable offset, and are told which transactions to leave out. A client above a quota gets an
 answer without records, and less at a time than would be above it for certain. Needs READ on each
 topic, and to pose as a replica CLUSTER_ACTION. Followers read to the end of the log, and what they
 ask for says what they have (`Replica.replicate`). Consumers that speak v11 may also read from a
@@ -78,6 +78,10 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
         follower = follower_of(request)
     if follower is not None and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
         return refuse_replica(request)
+    meter = call.meter
+    if follower is not None and meter is not None:
+        meter.exempt()
+        meter = None
     try:
         session, incremental = find_session(
             broker, request, by_id=by_id, is_followers=follower is not None, now_ms=now_ms
@@ -102,7 +106,7 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
         entries,
         by_id=by_id,
         incremental=incremental,
-        meter=call.meter,
+        meter=meter,
         peer=call.session,
         follower=follower,
         reads_followers=follower is None and call.version >= FIRST_VERSION_WITH_RACKS,
