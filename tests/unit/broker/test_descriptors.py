@@ -1,9 +1,10 @@
 """A node that runs out of file descriptors waits for some; its disk has not failed."""
 
 import errno
+import gc
 import os
 import resource
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -18,12 +19,16 @@ from tests.unit.broker.bench import Bench
 def descriptors_left(number):
     """The system grants this process so many more files, no matter who opens them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + number, hard))
-    try:
+    gc.collect()  # what earlier tests have left open is closed now or never
+    with ExitStack() as held:
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        while (filler := os.open(os.devnull, os.O_RDONLY)) < highest:  # numbers that are free below
+            held.callback(os.close, filler)
+        held.callback(os.close, filler)
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + number, hard))
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def ask_for(bench, names):
