@@ -125,6 +125,7 @@ class MetadataLog:
         wants_flush: list[Any],
         now: Callable[[], Now],
         on_failure: Callable[[OSError], None] | None = None,
+        joins_by_itself: bool = False,
     ) -> None:
         """Make this node a member of the quorum; `host.start()` begins."""
         self._name_the_topic()
@@ -142,6 +143,7 @@ class MetadataLog:
             bootstrap=bootstrap,
             timeouts=timeouts,
             chance=chance,
+            joins_by_itself=joins_by_itself,
         )
         self.host = QuorumHost(
             quorum,

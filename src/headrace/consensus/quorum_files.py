@@ -199,10 +199,20 @@ class QuorumFiles:
             return
         agrees = latest.end_offset <= self._log.end_offset and (
             latest.end_offset <= self._log.start_offset
-            or self._log.epochs.epoch_of(latest.end_offset - 1) == latest.epoch
+            or self._epoch_of(latest.end_offset - 1) == latest.epoch
         )
         if not agrees:
             self._begin_at(latest, read_last_contained_ms(self._disk, self._path(latest)))
+
+    def _epoch_of(self, offset: int) -> int:
+        """Of the batch at `offset`. The epochs that are noted may begin later than the log: they
+        were cut with it when an older snapshot went, and a power cut has brought that one back."""
+        entries = self._log.epochs.entries
+        if not entries or entries[0][1] > offset:
+            for _, header in headers_in(memoryview(self.read(offset, 1))):
+                if header.base_offset <= offset <= header.last_offset:
+                    return header.leader_epoch
+        return self._log.epochs.epoch_of(offset)
 
     def _begin_at(self, snapshot_id: SnapshotId, wall_ms: int) -> None:
         self._lower_recovery_point(min(self._log.recovery_point, snapshot_id.end_offset))

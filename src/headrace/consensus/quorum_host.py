@@ -30,16 +30,20 @@ from headrace.consensus.quorum.effects import (
 from headrace.consensus.quorum.fetcher import CommittedRecordsDiverge
 from headrace.consensus.quorum.machine import Quorum, TwoLeaders
 from headrace.consensus.quorum.messages import FetchRequest, FetchSnapshotRequest, Response
+from headrace.consensus.quorum.roles import Leader
 from headrace.consensus.quorum.wire import INCOMING, OUTGOING
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.quorum_files import QuorumFiles
+from headrace.consensus.voters import VoterEndpoint
 from headrace.environment import Address, Now, Peers
-from headrace.protocol.errors import KafkaError, MalformedMessage
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 log = logging.getLogger(__name__)
 
 FETCH_LANE = "quorum-fetch"
 LANE = "quorum"
+# Addresses come from settings and voters, so there are few; of more nothing is remembered.
+MOST_STRANGERS = 100
 
 
 class MetadataListener(Protocol):
@@ -78,8 +82,12 @@ class QuorumHost:
         self._wants_flush = wants_flush
         self._now = now
         self._on_failure = on_failure
+        # Whether the host of a place has refused the last connection to it.
+        self.is_refused: Callable[[Address], bool] = lambda place: False
         self._is_performing = False
         self._is_over = False  # `on_failure` was called
+        self._claimed = ""  # what the last one said who named a second leader
+        self._strangers: set[VoterEndpoint] = set()  # of another cluster, and that was said
 
     # What the node calls
 
@@ -97,6 +105,12 @@ class QuorumHost:
 
     def next_ms(self) -> int:
         return self.quorum.next_ms(self._now().monotonic_ms)
+
+    @property
+    def leads(self) -> bool:
+        """Not any more from the moment that the quorum has decided so: the listener is told
+        `deposed` a little later, behind what was committed before."""
+        return isinstance(self.quorum.role, Leader)
 
     def append(self, batches: bytes | bytearray) -> None:
         """KafkaError: the disk refuses, and nothing has changed."""
@@ -120,8 +134,19 @@ class QuorumHost:
             answered(incoming.encode_response(response))
 
         with self._or_end():
-            self.quorum.receive(request, respond, self._now())
+            try:
+                self.quorum.receive(request, respond, self._now())
+            except TwoLeaders as claim:
+                raise self._refused(claim) from claim
             self._perform()
+
+    def _refused(self, claim: TwoLeaders) -> KafkaError:
+        """Whoever can send a request can name a leader: that ends nobody, as a response does that
+        this node has asked a member for. The leader that is known stays; one line for a claim."""
+        if str(claim) != self._claimed:
+            self._claimed = str(claim)
+            log.error("a request is refused that names a second leader: %s", claim)
+        return KafkaError(ErrorCode.INVALID_REQUEST, str(claim))
 
     # As one that wants its files flushed
 
@@ -168,11 +193,9 @@ class QuorumHost:
             return  # a listener has called back: what it caused comes after what is under way
         self._is_performing = True
         try:
-            while self.quorum.effects:
-                effects, self.quorum.effects = self.quorum.effects, []
-                for effect in effects:
-                    if not self._is_over:  # since one of them has called back
-                        self._perform_one(effect)
+            # Taken one by one: if one fails, those behind it are performed with the next event.
+            while self.quorum.effects and not self._is_over:
+                self._perform_one(self.quorum.effects.pop(0))
         finally:
             self._is_performing = False
 
@@ -196,10 +219,27 @@ class QuorumHost:
             case SnapshotInstalled():
                 self._listener.snapshot_installed(effect.end_offset)
 
+    def _note_strangers(self, point: VoterEndpoint, response: Response) -> None:
+        """A wrong address in the settings, or a data folder of another cluster: said once of each
+        address, since this member asks it again and again."""
+        if response.error != ErrorCode.INCONSISTENT_CLUSTER_ID or point in self._strangers:
+            return
+        if len(self._strangers) < MOST_STRANGERS:
+            self._strangers.add(point)
+        log.error(
+            "the controller at %s:%d belongs to another cluster than this data folder, whose "
+            "cluster id is %s: this node is not let in there. Look at "
+            "controller.quorum.bootstrap.servers and at the folder",
+            point.host,
+            point.port,
+            self._names.cluster_id,
+        )
+
     def _send(self, send: Send) -> None:
         way = OUTGOING[type(send.request)]
         listeners = [p for p in send.endpoints if p.listener == self._names.listener]
         point = (listeners or list(send.endpoints))[0]
+        place = Address(point.host, point.port, point.listener)
         is_fetch = isinstance(send.request, FetchRequest | FetchSnapshotRequest)
 
         def answered(message: Any) -> None:
@@ -209,7 +249,11 @@ class QuorumHost:
                     response = way.decode_response(message, self._names)
                 except (KafkaError, MalformedMessage):
                     self.quorum.damaged_responses += 1
+                else:
+                    self._note_strangers(point, response)
             with self._or_end():
+                if message is None and self.is_refused(place):
+                    self.quorum.refused(send.to, self._now())
                 self.quorum.answered(send.to, send.correlation_id, response, self._now())
                 self._perform()
 
@@ -217,7 +261,7 @@ class QuorumHost:
             answered(None)
             return
         self._peers.ask(
-            Address(point.host, point.port, point.listener),
+            place,
             FETCH_LANE if is_fetch else LANE,
             way.api,
             way.encode(send.request, self._names),

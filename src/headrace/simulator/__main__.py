@@ -1,8 +1,9 @@
 """`python -m headrace.simulator`: runs seeds, prints what happened, and says which one broke what.
 
-`--seeds N` runs the seeds 0 to N-1; `--seed S` runs one. The metadata quorum alone, or with
-`--clusters` whole nodes with clients, at some seconds a seed. The exit code is 1 if a promise was
-broken or if something that should be tested never happened.
+`--seeds N` runs the seeds 0 to N-1 of the metadata quorum and of whole clusters with clients;
+`--only quorum` or `--only clusters` one of both, `--seed S` one seed. `--beyond` runs clusters that
+lose more than is promised, and counts what is gone. The exit code is 1 if a promise was broken or
+if something that should be tested never happened. A seed runs the same way every time.
 """
 
 # ruff: noqa: T201  what it prints is what it is for
@@ -10,49 +11,52 @@ broken or if something that should be tested never happened.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
-import traceback
 from collections.abc import Sequence
+from typing import Any
 
-from headrace.simulator.cluster_run import run_cluster_seed
+from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.counters import Counters
-from headrace.simulator.quorum_run import run_seed
+from headrace.simulator.seeds import results
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.simulator", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--clusters", action="store_true")
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="one seed only")
+    parser.add_argument("--only", choices=("quorum", "clusters"))
+    parser.add_argument("--beyond", action="store_true")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
-    seeds = range(options.seeds) if options.seed is None else [options.seed]
-    return _run_clusters(seeds) if options.clusters else _run_quorums(seeds)
+    one = options.seed is not None
+    seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
+    kinds = ["quorum", "clusters"] if options.only is None else [options.only]
+    if options.beyond:
+        kinds = ["beyond"]
+    processes = 1 if one else options.processes
+    return max(run_all(kind, seeds, processes) for kind in kinds)
 
 
-def _run_clusters(seeds: Sequence[int]) -> int:
-    logging.disable(logging.CRITICAL)  # what nodes say of faults that are made on purpose
-    broken = 0
-    for seed in seeds:
-        try:
-            print(f"seed {seed}: {run_cluster_seed(seed)}", flush=True)
-        except Exception:  # noqa: BLE001 - as below
-            traceback.print_exc(limit=-4)
-            print(f"seed {seed} broke a promise; `--seed {seed}` runs it again", file=sys.stderr)
-            broken += 1
-    return 1 if broken else 0
-
-
-def _run_quorums(seeds: Sequence[int]) -> int:
-    total, broken = Counters(), []
-    for seed in seeds:
-        try:
-            total += run_seed(seed)
-        except Exception:  # noqa: BLE001 - whatever it is, the other seeds are still worth running
-            traceback.print_exc(limit=-4)
-            print(f"seed {seed} broke a promise; `--seed {seed}` runs it again", file=sys.stderr)
+def run_all(kind: str, seeds: Sequence[int], processes: int) -> int:
+    """Run the seeds and print what happened; the exit code."""
+    total: Any = Counters() if kind == "quorum" else ClusterReport()
+    broken: list[int] = []
+    losing = 0
+    for seed, report, failure in results(kind, seeds, processes):
+        if report is None:
             broken.append(seed)
-    print(f"{len(seeds)} seeds: {total}")
+            again = f"--seed {seed} --only {kind}"
+            print(f"{failure}\n{kind}, seed {seed}: broken; `{again}` runs it again", flush=True)
+        elif kind == "quorum":
+            total += report
+        else:
+            losing += report.lost_records > 0
+            total.add(report)
+    print(f"{kind}, {len(seeds)} seeds, {len(broken)} broken: {total}")
+    if kind == "beyond":
+        print(f"acknowledged records were lost in {losing} of {len(seeds)} runs")
+        return 1 if broken or not losing else 0
     missing = total.zeros() if len(seeds) > 1 else []
     if missing:
         print(f"never happened: {', '.join(missing)}", file=sys.stderr)

@@ -130,6 +130,9 @@ class Folder:
         self.safe = dict(self.entries)
         self._unsafe.clear()
 
+    def is_safe(self) -> bool:
+        return not self._unsafe and all(entry.is_safe() for entry in self.entries.values())
+
     def after_power_cut(self, random: Random, names: Names) -> Folder:
         kept = dict(self.safe)
         first = random.randrange(len(self._unsafe) + 1)
@@ -201,6 +204,10 @@ class VirtualDisk:
     def power_cut(self, random: Random, now: Now, names: Names = Names.IN_ORDER) -> VirtualDisk:
         """What the next start may find; this disk goes on as if nothing had happened."""
         return VirtualDisk(now, self._root.after_power_cut(random, names))
+
+    def is_flushed(self) -> bool:
+        """Whether a power cut would lose nothing."""
+        return self._root.is_safe()
 
     def about_to_change(self) -> None:
         if self.before_change is not None:

@@ -6,7 +6,7 @@ may still be heard and hear nothing, or hear and not be heard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from headrace.simulator.counters import Counters
 from headrace.simulator.world import World
@@ -19,6 +19,7 @@ class Network:
         self._cuts: set[tuple[int, int]] = set()  # from, to
         self.loss = 0.0  # the probability that a message is lost
         self.duplication = 0.0
+        self.doubled: Container[int] | None = None  # only between these nodes; None: for all
         self.delays_ms: tuple[int, ...] = (1, 2)  # one of them for each message
 
     def carry(self, source: int, target: int, deliver: Callable[[], None]) -> None:
@@ -27,9 +28,19 @@ class Network:
             self._counters.lost_messages += 1
             return
         world.at(world.chance.choice(self.delays_ms), deliver)
-        if world.happens(self.duplication):
+        if self.duplication and self._is_doubled(source, target):
             self._counters.duplicated_messages += 1
             world.at(world.chance.randint(1, 1_000), deliver)
+
+    def _is_doubled(self, source: int, target: int) -> bool:
+        within = self.doubled
+        if within is not None and not (source in within and target in within):
+            return False
+        return self._world.happens(self.duplication)
+
+    def connects(self, source: int, target: int) -> bool:
+        """Whether both directions are open, as a new connection needs them."""
+        return (source, target) not in self._cuts and (target, source) not in self._cuts
 
     def cut(self, source: int, target: int) -> None:
         """One way: what `source` sends does not reach `target`."""

@@ -1,7 +1,9 @@
 """A cluster of whole nodes in one process: virtual time, a virtual network, disks in memory.
 
 Nodes speak to each other in Kafka's bytes through their own `dispatch`, so what travels is what
-travels between processes. A kill is a power cut without warning; nothing here sleeps.
+travels between processes. A kill is a power cut without warning, or the death of the process alone;
+a pause is a process that stands still (SIGSTOP) while its connections stay open. What happens to a
+node within one millisecond is one turn of its loop. Nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from headrace.environment import Address, FileSlice, Now
 from headrace.metadata.configs import broker_values
 from headrace.node import Node
 from headrace.node_settings import NodeSettings
-from headrace.protocol.framing import decode_response, encode_request
+from headrace.protocol.framing import decode_response
 from headrace.protocol.messages import create_topics
 from headrace.protocol.uuids import ZERO_ID
 from headrace.serving.api import Refused
 from headrace.serving.session import Piece, Session
+from headrace.simulator.connections import Connections, Died, frame_of
 from headrace.simulator.counters import Counters
 from headrace.simulator.disk import VirtualDisk
 from headrace.simulator.network import Network
-from headrace.simulator.peers import VirtualPeers
 from headrace.simulator.world import WALL_START_MS, World
 
 FOLDER = "/data"
@@ -38,12 +40,13 @@ MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
 
 
 class Clock(Now):
-    """The world's, whenever somebody looks."""
+    """The world's, whenever somebody looks. Its wall clock may be wrong, and jump."""
 
-    __slots__ = ("_world",)
+    __slots__ = ("_world", "error_ms")
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.error_ms = 0
 
     @property
     def monotonic_ms(self) -> int:  # type: ignore[override]
@@ -51,7 +54,7 @@ class Clock(Now):
 
     @property
     def wall_ms(self) -> int:  # type: ignore[override]
-        return WALL_START_MS + self._world.now_ms
+        return WALL_START_MS + self._world.now_ms + self.error_ms
 
 
 def voter(node_id: int) -> Voter:
@@ -68,15 +71,19 @@ class Member:
         self.settings = settings
         self.node: Node
         self.is_up = False
-        self._life = 0
-        self._clock = Clock(cluster.world)
-        self._asked: list[tuple[Session, Any, int, Callable[[Any], None]]] = []
+        self.has_power = True  # its machine; without, nobody refuses connections
+        self.life = 0  # how often it was started
+        self.clock = Clock(cluster.world)
+        self.flush_ms: tuple[int, ...] = (FLUSH_MS,)  # one of them for each flush
+        self._asked: list[tuple[Session, Callable[[bytes | None], None]]] = []
         self._purgatory_wakes_ms: int | None = None
+        self._turns_at_ms = -1  # a turn is due at this moment
+        self._paused_until_ms = 0
         self.voter = voter(node_id)
         self.disk = self._new_disk()
 
     def _new_disk(self) -> VirtualDisk:
-        disk = VirtualDisk(self._clock)
+        disk = VirtualDisk(self.clock)
         disk.make_folder(FOLDER)
         disk.flush_folder("/")
         return disk
@@ -88,42 +95,62 @@ class Member:
         self.format(())
 
     def format(self, voters: tuple[Voter, ...]) -> None:
-        wall_ms = self._clock.wall_ms
+        wall_ms = self.clock.wall_ms
         records = new_cluster_records()
         write_first_files(self.disk, FOLDER, voters=voters, records=records, wall_ms=wall_ms)
         write_identity(self.disk, FOLDER, Identity(CLUSTER_ID, self.id, self.voter.directory_id))
 
     def start(self) -> None:
-        self._life += 1
-        self.is_up = True
+        self.life += 1
+        self.is_up = self.has_power = True
         self._purgatory_wakes_ms = None
-        life, world = self._life, self.cluster.world
+        self._paused_until_ms = 0
+        life, world = self.life, self.cluster.world
+        connections = Connections(
+            world,
+            self.cluster.network,
+            self.id,
+            find=self.cluster.find,
+            enter=lambda do: self._enter(do, life),
+        )
         self.node = Node(
             self.disk,
             self.settings,
-            self._clock,
+            self.clock,
             randomness=world.chance.randbytes,
             submit=self._submit,
             space=lambda: (1_000_000, 500_000),
             open_files=1_000,
-            peers=VirtualPeers(
-                world,
-                self.cluster.network,
-                self.id,
-                find=self.cluster.find,
-                is_alive=lambda: self.is_up and self._life == life,
-                end_turn=self.turn,
-            ),
+            peers=connections,
         )
+        self.node.attend_to_refusals(connections.refuses)
+        for started in self.cluster.on_start:
+            started(self)
         self.node.join(lambda at_ms, do: self.later(at_ms - world.now_ms, do))
         for period_ms, do in self.node.timers():
             self._every(period_ms, do)
         self.turn()
 
-    def kill(self) -> None:
+    def kill(self, *, loses: bool = True) -> None:
+        """`loses`: with its machine, so that bytes which were not flushed are gone, and nobody is
+        told. Otherwise the process alone: its connections are closed."""
         self.is_up = False
-        self._asked.clear()
-        self.disk = self.disk.power_cut(self.cluster.world.chance, self._clock)
+        self.has_power = not loses
+        asked, self._asked = self._asked, []
+        if loses:
+            counters = self.cluster.counters
+            counters.crashes_with_unflushed_bytes += not self.disk.is_flushed()
+            self.disk = self.disk.power_cut(self.cluster.world.chance, self.clock)
+            return
+        for _, answered in asked:
+            answered(None)
+
+    def pause(self, for_ms: int) -> None:
+        self._paused_until_ms = self.cluster.world.now_ms + for_ms
+
+    @property
+    def is_paused(self) -> bool:
+        return self.cluster.world.now_ms < self._paused_until_ms
 
     def stop(self) -> None:
         """As an operator does: it leaves its cluster first, which takes a while (`is_stopped`)."""
@@ -132,24 +159,42 @@ class Member:
 
     @property
     def is_stopped(self) -> bool:
-        return self._life > 0 and self.node.stopped
+        return self.life > 0 and self.node.stopped
 
     # The loop
 
     def later(self, delay_ms: int, do: Callable[[], None]) -> None:
-        life = self._life
+        life = self.life
+        self.cluster.world.at(max(delay_ms, 0), lambda: self._enter(do, life))
 
-        def run() -> None:
-            if self.is_up and self._life == life:
-                do()
+    def _enter(self, do: Callable[[], None], life: int) -> None:
+        """In this start of the process, when it runs; its loop turns once for each moment."""
+        if not self.is_up or self.life != life:
+            return
+        world = self.cluster.world
+        if world.now_ms < self._paused_until_ms:
+            world.at(self._paused_until_ms - world.now_ms, lambda: self._enter(do, life))
+            return
+        do()
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        world, life = self.cluster.world, self.life
+        if self._turns_at_ms == world.now_ms:
+            return
+        self._turns_at_ms = world.now_ms
+
+        def turn() -> None:
+            self._turns_at_ms = -1
+            if self.is_up and self.life == life:
                 self.turn()
 
-        self.cluster.world.at(max(delay_ms, 0), run)
+        world.at(0, turn)
 
     def _every(self, period_ms: int, do: Callable[[], None]) -> None:
         def again() -> None:
-            do()
             self.later(period_ms, again)
+            do()
 
         self.later(period_ms, again)
 
@@ -158,14 +203,14 @@ class Member:
             work()
             done(None)
 
-        self.later(FLUSH_MS, run)
+        self.later(self.cluster.world.chance.choice(self.flush_ms), run)
 
     def turn(self) -> None:
         """Until nothing moves any more, as a node's loop has it."""
         node = self.node
         for _ in range(MOST_TURNS):
             more = node.work(lambda: False)
-            node.purgatory.expire(self._clock.monotonic_ms)
+            node.purgatory.expire(self.clock.monotonic_ms)
             node.purgatory.settle()
             assert node.end_turn(), "the disk in memory refuses nothing"
             if not self._answer() and not more and not node.purgatory.woken:
@@ -181,15 +226,17 @@ class Member:
 
     def _wake_for_purgatory(self) -> None:
         wake_ms = self.node.purgatory.next_deadline_ms()
-        if wake_ms is None or wake_ms == self._purgatory_wakes_ms:
+        if wake_ms is None:
             return
+        if self._purgatory_wakes_ms is not None and self._purgatory_wakes_ms <= wake_ms:
+            return  # it wakes up before, and looks again
         self._purgatory_wakes_ms = wake_ms
 
         def wake() -> None:
             if self._purgatory_wakes_ms == wake_ms:
                 self._purgatory_wakes_ms = None
 
-        self.later(wake_ms - self._clock.monotonic_ms, wake)
+        self.later(wake_ms - self.clock.monotonic_ms, wake)
 
     # Requests
 
@@ -203,25 +250,41 @@ class Member:
     ) -> None:
         """As bytes on a connection of its own; a connection that is ended gives no answer."""
         version = messages.VERSIONS[-1] if version is None else version
+
+        def decode(frame: bytes | None) -> None:
+            if frame is not None:
+                answered(decode_response(messages, version, memoryview(frame)[4:])[1])
+
+        self._feed(listener, frame_of(messages, version, request), decode)
+        self.turn()
+
+    def serve(self, listener: str, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
+        """In the next turn; `answered` gets the frame of the answer, or None at the end of the
+        connection."""
+        life = self.life
+        self._enter(lambda: self._feed(listener, frame, answered), life)
+
+    def _feed(self, listener: str, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
         session = Session("127.0.0.1", listener)
-        pieces: list[Any] = encode_request(messages, version, 7, "test", request)
-        data = bytearray(b"".join(bytes(piece) for piece in pieces))
+        data = bytearray(frame)
         try:
             self.node.dispatch.feed(session, memoryview(data), len(data))
-        except Refused:
+        except Refused as refused:
+            if refused.__cause__ is not None:
+                raise Died(f"node {self.id} has a bug") from refused
+            answered(None)
             return
-        self._asked.append((session, messages, version, answered))
-        self.turn()
+        self._asked.append((session, answered))
 
     def _answer(self) -> bool:
         """Whether somebody was answered."""
         ready = [each for each in self._asked if each[0].outbox]
-        for each in ready:
-            self._asked.remove(each)
-            session, messages, version, answered = each
-            frame = b"".join(map(_read, session.outbox))
-            answered(decode_response(messages, version, memoryview(frame)[4:])[1])
-        return bool(ready)
+        if not ready:
+            return False
+        self._asked = [each for each in self._asked if not each[0].outbox]
+        for session, answered in ready:
+            answered(b"".join(map(_read, session.outbox)))
+        return True
 
 
 class Door:
@@ -236,8 +299,12 @@ class Door:
     def is_up(self) -> bool:
         return self._member.is_up
 
-    def serve(self, messages: Any, request: Any, answered: Callable[[Any], None]) -> None:
-        self._member.ask(self._listener, messages, request, answered)
+    @property
+    def is_refusing(self) -> bool:
+        return self._member.has_power and not self._member.is_up
+
+    def serve(self, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
+        self._member.serve(self._listener, frame, answered)
 
 
 class Cluster:
@@ -263,6 +330,7 @@ class Cluster:
         self.world = World(seed)
         self.counters = Counters()
         self.network = Network(self.world, self.counters)
+        self.on_start: list[Callable[[Member], None]] = []  # a node was made, and has not joined
         self.given = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.members = {
             node_id: Member(self, node_id, self.settings_of(node_id))

@@ -10,10 +10,15 @@ import pytest
 from headrace.consensus.batches import metadata_batch
 from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, VoteResponse
+from headrace.consensus.quorum.messages import (
+    BeginEpochRequest,
+    FetchResponse,
+    ReplicaKey,
+    VoteResponse,
+)
 from headrace.consensus.quorum.roles import Candidate, Leader, Prospective
 from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum.wire import epoch_begin, votes
+from headrace.consensus.quorum.wire import epoch_begin, fetches, votes
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.quorum_host import LANE, QuorumHost
 from headrace.consensus.voters import Voter, VoterEndpoint
@@ -148,17 +153,40 @@ def test_a_request_for_another_cluster_is_refused() -> None:
     assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_nothing_leaves_a_member_that_saw_two_leaders_of_one_epoch() -> None:
-    ended: list[OSError] = []
-    answers: list[Any] = []
-    here = Host(1, 2, 3, on_failure=ended.append)
+def follower_of_two(*, on_failure: Any = None) -> Host:
+    here = Host(1, 2, 3, on_failure=on_failure)
     here.host.start()
-    for leader in (2, 3):
-        begin = BeginEpochRequest(1, leader, voter(leader).endpoints, None)
-        message = epoch_begin.encode_request(begin, NAMES)
-        here.host.receive(begin_quorum_epoch, message, answers.append)
+    here.host.receive(begin_quorum_epoch, claim_of(2), lambda answer: None)
+    assert here.quorum.leader_id == 2
+    return here
+
+
+def claim_of(leader: int) -> Any:
+    begin = BeginEpochRequest(1, leader, voter(leader).endpoints, None)
+    return epoch_begin.encode_request(begin, NAMES)
+
+
+def test_who_claims_to_lead_an_epoch_that_has_a_leader_is_refused_and_ends_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Anybody who reaches the controllers' listener can say so."""
+    ended: list[OSError] = []
+    here = follower_of_two(on_failure=ended.append)
+    for _ in range(3):
+        with pytest.raises(KafkaError) as refused:
+            here.host.receive(begin_quorum_epoch, claim_of(3), lambda answer: None)
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+    assert not ended and here.quorum.leader_id == 2
+    assert caplog.text.count("epoch 1 is led by 2 and by 3") == 1, "said once"
+
+
+def test_nothing_leaves_a_member_that_heard_of_two_leaders_of_one_epoch() -> None:
+    ended: list[OSError] = []
+    here = follower_of_two(on_failure=ended.append)
+    here.host.tick()
+    _, _, _, _, answered = here.asked[-1]
+    answered(fetches.encode_response(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, 3)))
     assert [str(each) for each in ended] == ["[Errno 0] epoch 1 is led by 2 and by 3"]
-    assert len(answers) == 1, "the second one gets none"
     here.asked.clear()
     here.now.monotonic_ms = 60_000
     here.host.tick()
@@ -172,3 +200,35 @@ def test_metadata_that_cannot_be_read_ends_the_node() -> None:
     here.reads_no_metadata = True
     here.host.flushed(here.host.flush_target())
     assert len(ended) == 1 and "checksum" in str(ended[0])
+
+
+def test_a_controller_of_another_cluster_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    here = Host(2, 3)
+    here.host.start()
+    for _ in range(4):
+        here.now.monotonic_ms += 1_000
+        here.host.tick()
+        for _, _, api, _, answered in here.asked:
+            assert api is fetch, "an observer looks for the leader"
+            answered(fetch.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
+        here.asked.clear()
+    said = [line for line in caplog.messages if "belongs to another cluster" in line]
+    assert len(said) == len({line.split(" belongs")[0] for line in said}) > 0
+    assert "a-cluster" in said[0] and "node" in said[0]
+
+
+def test_a_leader_whose_host_refuses_is_not_waited_for() -> None:
+    here = Host(1, 2, 3)
+    here.host.start()
+    begin = BeginEpochRequest(1, 2, voter(2).endpoints, None)
+    here.host.receive(begin_quorum_epoch, epoch_begin.encode_request(begin, NAMES), lambda _: None)
+    here.host.is_refused = lambda place: place.host == "node3"
+    here.asked[-1][4](None)
+    here.now.monotonic_ms = 200
+    here.host.tick()
+    assert here.quorum.leader_id == 2, "silence has its time"
+    here.host.is_refused = lambda place: place.host == "node2"
+    here.asked[-1][4](None)
+    here.now.monotonic_ms = 202
+    here.host.tick()
+    assert isinstance(here.quorum.role, Prospective)

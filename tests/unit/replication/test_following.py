@@ -155,10 +155,31 @@ def test_damage_is_repaired_when_nobody_counts_on_the_replica_any_more() -> None
     position = role(stage, 2).fetch_position(stage.now_ms, 0)
     assert position is not None and position.offset == 3, "too few are in sync to do without it"
     stage.follow(out._replace(isr=(1, 3), eligible_leader_replicas=(), partition_epoch=2))
+    assert leading.proposal is None
     position = role(stage, 2).fetch_position(stage.now_ms, 0)
     assert position is not None and position.offset == 1
+    assert stage.values(2) == [b"a", b"b", b"c"], "the leader does not know yet what it lacks"
+    role(stage, 2).take(position, stage.answer(2, position), stage.now_ms, 0)
     assert stage.values(2) == [b"a"]
     stage.fetch(2)
+    assert stage.values(2) == [b"a", b"b", b"c"]
+
+
+def test_damage_is_kept_while_the_leader_may_count_on_the_replica() -> None:
+    """It was proposed for the ISR by what it had; the metadata do not say so yet."""
+    stage = Stage()
+    for value in (b"a", b"b", b"c"):
+        stage.produce(1, value)
+    for follower in (2, 3, 2, 3):
+        stage.fetch(follower)
+    stage.follow(stage.metadata._replace(isr=(1, 3), partition_epoch=1))
+    stage.fetch(2)
+    leading = stage[1].leading
+    assert leading is not None and leading.joining == 2
+    role(stage, 2).damaged_from(1)
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 1
+    role(stage, 2).take(position, stage.answer(2, position), stage.now_ms, 0)
     assert stage.values(2) == [b"a", b"b", b"c"]
 
 

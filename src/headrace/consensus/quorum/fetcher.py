@@ -9,16 +9,18 @@ from headrace.consensus.quorum.effects import Committed, Flush, SnapshotInstalle
 from headrace.consensus.quorum.log_matching import truncation_point
 from headrace.consensus.quorum.messages import (
     NOBODY,
+    AddVoterRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     OffsetAndEpoch,
+    RemoveVoterRequest,
     Request,
     UpdateVoterRequest,
 )
 from headrace.consensus.quorum.roles import Download, Follower
-from headrace.consensus.quorum.voter_history import find
+from headrace.consensus.quorum.voter_history import find, key_of
 from headrace.consensus.snapshots import SnapshotId
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Now
@@ -46,9 +48,12 @@ class Fetcher:
         if not quorum.in_flight.is_free(role.leader_id, now.monotonic_ms):
             return
         request: Request
-        if now.monotonic_ms >= role.update_voter_at_ms and self.must_update_voter():
+        about_me = self.request_about_my_vote(role)
+        if about_me is not None and now.monotonic_ms >= self.next_word_ms(role):
             role.update_voter_at_ms = now.monotonic_ms + quorum.timeouts.fetch_ms
-            request = UpdateVoterRequest(quorum.epoch, self._me_as_voter())
+            # Sooner: the leader refuses while another member's change is under way.
+            role.join_at_ms = now.monotonic_ms + quorum.timeouts.fetch_ms // 8
+            request = about_me
         elif role.download is not None:
             request = FetchSnapshotRequest(
                 quorum.me,
@@ -67,15 +72,39 @@ class Fetcher:
         """Rule 2: a fetch says that everything before its offset is on the disk."""
         return self._quorum.log.flushed_offset < self._quorum.log.end_offset
 
-    def must_update_voter(self) -> bool:
-        """The voter set says that this voter is reached elsewhere than it is."""
+    def request_about_my_vote(self, role: Follower) -> Request | None:
+        """What the leader has to change in the voter set because of this member, if anything."""
         quorum = self._quorum
+        if quorum.voters.kraft_version < 1:
+            return None
+        me = Voter(quorum.me.id, quorum.me.directory_id, quorum.endpoints)
         mine = find(quorum.voters.latest, quorum.me)
-        return mine is not None and quorum.voters.kraft_version >= 1 and mine != self._me_as_voter()
+        if mine is not None:
+            return None if mine == me else UpdateVoterRequest(quorum.epoch, me)
+        return self._request_to_join(role)
 
-    def _me_as_voter(self) -> Voter:
+    def next_word_ms(self, role: Follower) -> int:
+        """When `request_about_my_vote` may be sent."""
+        return role.update_voter_at_ms if self._quorum.is_voter else role.join_at_ms
+
+    def _request_to_join(self, role: Follower) -> Request | None:
+        """As Apache Kafka (`controller.quorum.auto.join.enable`, KIP-1186): a member whose id votes
+        with another disk has that voter removed first, and never votes in its place."""
         quorum = self._quorum
-        return Voter(quorum.me.id, quorum.me.directory_id, quorum.endpoints)
+        has_caught_up = (
+            role.has_fetched
+            and role.download is None
+            and quorum.log.end_offset >= quorum.leader_high_watermark > 0
+        )
+        if not quorum.joins_by_itself or not has_caught_up:
+            return None
+        for voter in quorum.voters.latest:
+            if voter.id == quorum.me.id:
+                return RemoveVoterRequest(key_of(voter))
+        # Not answered when committed: the commit may need this member's next fetch.
+        return AddVoterRequest(
+            quorum.me, quorum.endpoints, quorum.timeouts.request_ms, ack_when_committed=False
+        )
 
     def look_for_a_leader(self, now: Now) -> None:
         """Ask the voters or the bootstrap servers, one at a time and each time another.
@@ -115,6 +144,7 @@ class Fetcher:
             return  # the log has changed since
         role.deadline_ms = quorum.fetch_deadline(now)
         role.has_fetched = True
+        quorum.leader_heard = role.leader_id, now.monotonic_ms
         if response.diverging is not None:
             self._truncate(response.diverging, now)
         elif response.snapshot_id is not None:
@@ -183,6 +213,7 @@ class Fetcher:
             return
         role.deadline_ms = quorum.fetch_deadline(now)
         role.has_fetched = True
+        quorum.leader_heard = role.leader_id, now.monotonic_ms
         quorum.log.write_snapshot(download.snapshot_id, download.position, response.data)
         download.position += len(response.data)
         if download.position >= response.size:

@@ -94,8 +94,10 @@ class Quorum:
         bootstrap: tuple[VoterEndpoint, ...] = (),
         timeouts: Timeouts,
         chance: Callable[[int], int],
+        joins_by_itself: bool = False,
     ) -> None:
-        """`voters` is what the log and its snapshots say; `chance(n)` is at least 0 and below n."""
+        """`voters` is what the log and its snapshots say; `chance(n)` is at least 0 and below n.
+        `joins_by_itself`: a member that does not vote asks the leader to be made a voter."""
         self.me = me
         self.endpoints = endpoints
         self.log = log
@@ -103,10 +105,12 @@ class Quorum:
         self.bootstrap = bootstrap
         self.timeouts = timeouts
         self.chance = chance
+        self.joins_by_itself = joins_by_itself
         self.epoch = 0
         self.role: Role = Unattached(0)
         self.high_watermark = NOBODY
         self.leader_high_watermark = NOBODY  # as last heard; this log may not reach so far yet
+        self.leader_heard = NOBODY, 0  # the leader that has answered last, and when
         self.damaged_responses = 0  # that could not be appended; for a metric
         self.effects: list[Effect] = []
         self.in_flight = RequestsInFlight(
@@ -179,6 +183,15 @@ class Quorum:
             self._hear(to, request, response, now)
         self.tick(now)
 
+    def refused(self, to: int, now: Now) -> None:
+        """The host of that member refuses connections to it: its process has ended. If it led,
+        nobody need wait for the rest of its time; others, who see the same, may be voted for."""
+        role = self.role
+        if isinstance(role, Follower) and role.leader_id == to:
+            role.has_fetched = False
+            soon_ms = now.monotonic_ms + 1 + self.chance(self.timeouts.fetch_ms // 10 + 1)
+            role.deadline_ms = min(role.deadline_ms, soon_ms)
+
     def flushed(self, now: Now) -> None:
         """The log's `flushed_offset` has grown."""
         self.commit(now)
@@ -216,8 +229,8 @@ class Quorum:
             times.append(self.leadership.next_ms(role))
         elif not isinstance(role, Unattached) or self.may_stand:
             times.append(role.deadline_ms)
-        if isinstance(role, Follower) and self._fetcher.must_update_voter():
-            times.append(role.update_voter_at_ms)
+        if isinstance(role, Follower) and self._fetcher.request_about_my_vote(role) is not None:
+            times.append(self._fetcher.next_word_ms(role))
         if (request_ms := self.in_flight.next_ms(now_ms)) is not None:
             times.append(request_ms)
         return max(min(times, default=now_ms + self.timeouts.fetch_ms), now_ms + 1)

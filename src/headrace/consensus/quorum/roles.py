@@ -84,6 +84,7 @@ class Follower:
     endpoints: tuple[VoterEndpoint, ...]
     deadline_ms: int  # a voter that has not fetched by then doubts its leader
     update_voter_at_ms: int  # when to tell the leader that this voter is reached elsewhere by now
+    join_at_ms: int = 0  # when to ask the leader to make this member a voter
     has_fetched: bool = False  # it hears its leader: pre-votes of others are refused
     download: Download | None = None
 

@@ -159,7 +159,13 @@ def test_changes_of_voters() -> None:
         cluster_id=None, voter_id=2, voter_directory_id=BEN.directory_id
     )
     assert voter_changes.decode_remove(removal, NAMES) == RemoveVoterRequest(BEN)
+    assert voter_changes.encode_add(AddVoterRequest(ANNA, HERE, 900, False), NAMES) == read
+    assert voter_changes.decode_remove(
+        voter_changes.encode_remove(RemoveVoterRequest(BEN), NAMES), NAMES
+    ) == RemoveVoterRequest(BEN)
     answer = VoterChangeResponse(ErrorCode.VOTER_NOT_FOUND, 7, message="Nobody is there.")
+    heard = voter_changes.decode_change_response(voter_changes.encode_add_response(answer), NAMES)
+    assert (heard.error, heard.message) == (answer.error, answer.message)
     assert voter_changes.encode_add_response(answer).error_message == "Nobody is there."
     assert voter_changes.encode_remove_response(answer).error_code == ErrorCode.VOTER_NOT_FOUND
 
@@ -204,6 +210,8 @@ def test_every_request_that_the_machine_sends_has_a_way_out() -> None:
         FetchRequest,
         FetchSnapshotRequest,
         UpdateVoterRequest,
+        AddVoterRequest,
+        RemoveVoterRequest,
         KRaftVersionsRequest,
     }
     assert set(OUTGOING) == sent

@@ -12,11 +12,13 @@ from types import ModuleType
 from typing import Any
 
 from headrace.consensus.quorum.messages import (
+    AddVoterRequest,
     BeginEpochRequest,
     EndEpochRequest,
     FetchRequest,
     FetchSnapshotRequest,
     KRaftVersionsRequest,
+    RemoveVoterRequest,
     Request,
     Response,
     UpdateVoterRequest,
@@ -76,6 +78,12 @@ OUTGOING: dict[type[Request], Outgoing] = {
     ),
     UpdateVoterRequest: Outgoing(
         update_raft_voter, voter_changes.encode_update, voter_changes.decode_update_response, 0
+    ),
+    AddVoterRequest: Outgoing(
+        add_raft_voter, voter_changes.encode_add, voter_changes.decode_change_response, 1
+    ),
+    RemoveVoterRequest: Outgoing(
+        remove_raft_voter, voter_changes.encode_remove, voter_changes.decode_change_response, 0
     ),
     KRaftVersionsRequest: Outgoing(
         api_versions, voter_changes.encode_versions, voter_changes.decode_versions, 3

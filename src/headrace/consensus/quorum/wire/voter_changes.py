@@ -36,6 +36,26 @@ def decode_add(message: add.AddRaftVoterRequest, names: Names) -> AddVoterReques
     )
 
 
+def encode_add(request: AddVoterRequest, names: Names) -> add.AddRaftVoterRequest:
+    return add.AddRaftVoterRequest(
+        cluster_id=names.cluster_id,
+        timeout_ms=request.timeout_ms,
+        voter_id=request.voter.id,
+        voter_directory_id=request.voter.directory_id,
+        listeners=[
+            add.Listener(name=point.listener, host=point.host, port=point.port)
+            for point in request.endpoints
+        ],
+        ack_when_committed=request.ack_when_committed,
+    )
+
+
+def decode_change_response(
+    message: add.AddRaftVoterResponse | remove.RemoveRaftVoterResponse, names: Names
+) -> VoterChangeResponse:
+    return VoterChangeResponse(error_of(message.error_code), NOBODY, message=message.error_message)
+
+
 def encode_add_response(response: VoterChangeResponse) -> add.AddRaftVoterResponse:
     return add.AddRaftVoterResponse(error_code=response.error, error_message=response.message)
 
@@ -43,6 +63,14 @@ def encode_add_response(response: VoterChangeResponse) -> add.AddRaftVoterRespon
 def decode_remove(message: remove.RemoveRaftVoterRequest, names: Names) -> RemoveVoterRequest:
     names.require_cluster(message.cluster_id)
     return RemoveVoterRequest(ReplicaKey(message.voter_id, message.voter_directory_id))
+
+
+def encode_remove(request: RemoveVoterRequest, names: Names) -> remove.RemoveRaftVoterRequest:
+    return remove.RemoveRaftVoterRequest(
+        cluster_id=names.cluster_id,
+        voter_id=request.voter.id,
+        voter_directory_id=request.voter.directory_id,
+    )
 
 
 def encode_remove_response(response: VoterChangeResponse) -> remove.RemoveRaftVoterResponse:

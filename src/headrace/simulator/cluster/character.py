@@ -1,0 +1,140 @@
+"""What a seed's run of a whole cluster is like: its nodes, its clients, its faults, its promise.
+
+Each seed has a character of its own, so that meetings that are rare on the whole are common in
+some runs. Drawn by a Random of its own, so what a run does is the same whatever is drawn here.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+
+class Promise(Enum):
+    """What is promised, and so which faults may meet."""
+
+    ONE_AT_A_TIME = "replicas: one node at a time may lose unflushed bytes or its disk"
+    FLUSHED = "headrace.durability=disk: any number of nodes may crash at once"
+    BEYOND = "nothing: all nodes lose their unflushed bytes at once"
+
+
+class Blow(Enum):
+    """What may happen next in a run."""
+
+    CRASH = auto()  # a machine dies, and what was not flushed is gone
+    POWER_CUT = auto()  # all machines at once
+    KILL = auto()  # a process dies
+    STOP = auto()
+    PAUSE = auto()
+    LOSE_DISK = auto()
+    CUT = auto()
+    CUT_ONE_WAY = auto()
+    CUT_PAIR = auto()
+    HEAL = auto()
+    WEATHER = auto()
+    CLOCK = auto()
+    SLOW_DISK = auto()
+
+
+class Action(Enum):
+    """What an administrator may do."""
+
+    MAKE_TOPIC = auto()
+    DELETE_TOPIC = auto()
+    CONFIGURE = auto()
+    REASSIGN = auto()
+    ELECT = auto()
+    CHANGE_VOTERS = auto()
+
+
+@dataclass(slots=True)
+class Character:
+    promise: Promise
+    spare: str = ""  # a fourth node: "", "broker", or "both" (that may become a voter)
+    plain: int = 1  # partitions with a plain producer each
+    idempotent: int = 0
+    transactional: int = 0  # producers
+    classic_members: int = 0
+    consumer_members: int = 0
+    actions: tuple[Action, ...] = ()
+    blows: tuple[Blow, ...] = ()
+    count: int = 8  # of blows
+    longest_rest_ms: int = 12_000  # between two blows
+    settings: dict[str, str | int] = field(default_factory=dict)
+
+
+def character(seed: int) -> Character:
+    chance = random.Random(f"character {seed}")
+    promise = Promise.FLUSHED if chance.random() < 0.3 else Promise.ONE_AT_A_TIME
+    drawn = Character(promise)
+    drawn.spare = chance.choice(("", "", "", "broker", "both"))
+    drawn.plain = chance.choice((1, 2, 3))
+    drawn.idempotent = chance.choice((0, 1, 2))
+    if chance.random() < 0.5:
+        drawn.transactional = chance.choice((1, 2))
+    group = chance.choice(("", "", "classic", "consumer"))
+    drawn.classic_members = 2 if group == "classic" else 0
+    drawn.consumer_members = 2 if group == "consumer" else 0
+    if chance.random() < 0.6:
+        drawn.actions = _actions(chance, drawn.spare)
+    drawn.blows = _blows(chance, promise)
+    drawn.count = chance.choice((4, 8, 12))
+    drawn.longest_rest_ms = chance.choice((2_000, 8_000, 15_000))
+    drawn.settings = _settings(chance, promise)
+    return drawn
+
+
+def beyond(seed: int) -> Character:
+    """Every machine loses its unflushed bytes at once, and only page caches had the records."""
+    drawn = Character(Promise.BEYOND, plain=3, blows=(Blow.POWER_CUT,), count=2)
+    drawn.settings = _settings(random.Random(f"beyond {seed}"), Promise.BEYOND)
+    return drawn
+
+
+def _actions(chance: random.Random, spare: str) -> tuple[Action, ...]:
+    usual = [Action.MAKE_TOPIC, Action.DELETE_TOPIC, Action.CONFIGURE, Action.ELECT]
+    drawn = [action for action in usual if chance.random() < 0.7]
+    drawn += [Action.REASSIGN] * chance.choice((0, 1, 3))
+    if spare == "both":
+        drawn += [Action.CHANGE_VOTERS] * 3
+    return tuple(drawn)
+
+
+def _blows(chance: random.Random, promise: Promise) -> tuple[Blow, ...]:
+    """Of each kind none, some or many; never none of all."""
+    drawn = [Blow.CRASH, Blow.CUT]
+    for blow in Blow:
+        if blow is Blow.POWER_CUT and promise is not Promise.FLUSHED:
+            continue
+        drawn += [blow] * chance.choice((0, 1, 1, 2))
+    if promise is Promise.FLUSHED:
+        drawn += [Blow.POWER_CUT] * 2
+    return tuple(drawn)
+
+
+def _settings(chance: random.Random, promise: Promise) -> dict[str, str | int]:
+    settings: dict[str, str | int] = {
+        "default_replication_factor": 3,
+        "min_insync_replicas": 2,
+        "offsets_topic_num_partitions": chance.choice((1, 2)),
+        "offsets_topic_replication_factor": 3,
+        "transaction_state_log_num_partitions": chance.choice((1, 2)),
+        "transaction_state_log_replication_factor": 3,
+        "transaction_state_log_min_isr": 2,
+        "group_initial_rebalance_delay_ms": 0,
+        "group_consumer_session_timeout_ms": 10_000,
+        "group_consumer_min_session_timeout_ms": 10_000,
+        "group_consumer_heartbeat_interval_ms": 2_000,
+        "group_consumer_min_heartbeat_interval_ms": 2_000,
+        "leader_imbalance_check_interval_seconds": chance.choice((5, 30, 300)),
+        "replica_lag_time_max_ms": chance.choice((5_000, 10_000, 30_000)),
+        "replica_high_watermark_checkpoint_interval_ms": chance.choice((1_000, 5_000)),
+        "log_flush_offset_checkpoint_interval_ms": chance.choice((2_000, 60_000)),
+    }
+    if chance.random() < 0.3:  # snapshots, and a log that does not reach back to its beginning
+        settings["metadata_log_max_record_bytes_between_snapshots"] = 1_000
+        settings["metadata_max_retention_bytes"] = 2_000
+    if promise is Promise.FLUSHED:
+        settings["headrace_durability"] = "disk"
+    return settings

@@ -1,0 +1,238 @@
+"""The faults of a run: what happens to nodes, disks, clocks and the network, within the promise.
+
+A stop that was not clean counts as a loss, whatever the disk has kept: nobody can tell. Such a node
+is `unsettled` until it is in sync again everywhere. Without flushes the promise covers one
+unsettled node at a time; with them any number, but none while a disk is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.metadata.image import MetadataImage
+from headrace.simulator.cluster.administrator import Administrator
+from headrace.simulator.cluster.character import Blow, Character, Promise
+from headrace.simulator.cluster.report import ClusterReport
+from headrace.simulator.cluster.scripts import CLIENT_ID
+from headrace.simulator.whole_nodes import FLUSH_MS, Cluster, Member
+
+LONGEST_DOWN_MS = 20_000
+LONGEST_PAUSE_MS = 25_000
+LARGEST_JUMP_MS = 3_600_000
+SLOW_FLUSHES_MS = ((1, 50), (20, 200), (1, 1, 1_000))
+
+
+class Faults:
+    def __init__(
+        self,
+        cluster: Cluster,
+        drawn: Character,
+        report: ClusterReport,
+        administrator: Administrator,
+        newest_image: Callable[[], MetadataImage | None],
+    ) -> None:
+        self.cluster = cluster
+        self.world, self.chance = cluster.world, cluster.world.chance
+        self.network = cluster.network
+        self.network.doubled = frozenset(cluster.members)
+        self.drawn = drawn
+        self.report = report
+        self.administrator = administrator
+        self.newest_image = newest_image
+        self.unsettled: set[int] = set()
+        self._without_disk: set[int] = set()  # of the unsettled ones
+        self._stopping: set[int] = set()
+        self._disks = 0  # lost so far
+        self._blows: dict[Blow, Callable[[], None]] = {
+            Blow.CRASH: self._crash,
+            Blow.POWER_CUT: self._power_cut,
+            Blow.KILL: self._kill,
+            Blow.STOP: self._stop,
+            Blow.PAUSE: self._pause,
+            Blow.LOSE_DISK: self._lose_disk,
+            Blow.CUT: self._cut,
+            Blow.CUT_ONE_WAY: self._cut_one_way,
+            Blow.CUT_PAIR: self._cut_pair,
+            Blow.HEAL: self.network.heal,
+            Blow.WEATHER: self._weather,
+            Blow.CLOCK: self._jump,
+            Blow.SLOW_DISK: self._slow_disk,
+        }
+
+    def blow(self) -> None:
+        self.settle()
+        self._blows[self.chance.choice(self.drawn.blows)]()
+
+    def calm(self) -> None:
+        """No fault from now on: everything is repaired and started."""
+        self.network.calm()
+        for member in self.cluster.members.values():
+            member.flush_ms = (FLUSH_MS,)
+
+    # Who may lose something
+
+    def settle(self) -> None:
+        """Nodes that are in sync again everywhere may be lost again."""
+        image = self.newest_image()
+        for node_id in list(self.unsettled):
+            if image is not None and self._is_in_sync(node_id, image):
+                self.unsettled.discard(node_id)
+                self._without_disk.discard(node_id)
+
+    def _is_in_sync(self, node_id: int, image: MetadataImage) -> bool:
+        member = self.cluster.members[node_id]
+        if not member.is_up or not member.node.ready:
+            return False
+        host = member.node.controller.log.host.quorum
+        votes = any(voter.id == node_id for voter in host.voters.latest)
+        if member.id <= 3 and not votes:
+            return False  # its disk was lost, and it is to be added again
+        here = member.node.links
+        broker = image.brokers.get(node_id)
+        if broker is None or here is None or here.membership is None or broker.fenced:
+            return False
+        if broker.incarnation_id != member.node.member.presented.incarnation_id:
+            return False
+        return all(
+            node_id in partition.isr
+            for topic in image.topics.values()
+            for partition in topic.partitions
+            if node_id in partition.replicas
+        )
+
+    def _up(self) -> list[Member]:
+        return [m for m in self.cluster.members.values() if m.is_up and m.id not in self._stopping]
+
+    def _victim(self, *, loses_disk: bool = False) -> Member | None:
+        """Somebody whose loss is within the promise."""
+        self.settle()
+        up = self._up()
+        if not up:
+            return None
+        victim = self.chance.choice(up)
+        is_covered = self.unsettled <= {victim.id}
+        if self.drawn.promise is Promise.FLUSHED and not loses_disk:
+            is_covered = self._without_disk <= {victim.id}
+        if not is_covered:
+            return None
+        self.unsettled.add(victim.id)
+        return victim
+
+    def _start_later(self, member: Member) -> None:
+        life = member.life
+
+        def start() -> None:
+            if member.life == life and not member.is_up:
+                member.start()
+
+        self.world.at(self.chance.choice((100, 2_000, LONGEST_DOWN_MS)), start)
+
+    # Nodes
+
+    def _crash(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self.report.crashes += 1
+            victim.kill()
+            self._start_later(victim)
+
+    def _kill(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self.report.kills += 1
+            victim.kill(loses=False)
+            self._start_later(victim)
+
+    def _power_cut(self) -> None:
+        self.settle()
+        if self._without_disk:
+            return
+        self.report.power_cuts += 1
+        for member in self._up():
+            self.report.crashes += 1
+            self.unsettled.add(member.id)
+            member.kill()
+            self._start_later(member)
+
+    def _stop(self) -> None:
+        up = self._up()
+        if not up:
+            return
+        member = self.chance.choice(up)
+        self.report.stops += 1
+        self._stopping.add(member.id)
+        member.stop()
+
+        def start_again() -> None:
+            if member.is_stopped:
+                self._stopping.discard(member.id)
+                member.start()
+            else:
+                self.world.at(500, start_again)
+
+        self.world.at(self.chance.randint(500, 10_000), start_again)
+
+    def _pause(self) -> None:
+        up = self._up()
+        if up:
+            self.report.pauses += 1
+            self.chance.choice(up).pause(self.chance.choice((50, 3_000, LONGEST_PAUSE_MS)))
+
+    def _lose_disk(self) -> None:
+        victim = self._victim(loses_disk=True)
+        if victim is None:
+            return
+        self.report.lost_disks += 1
+        self._without_disk.add(victim.id)
+        self._disks += 1
+        old = victim.voter
+        victim.kill()
+        victim.lose_disk(bytes([victim.id]) * 8 + self._disks.to_bytes(8, "big"))
+        self._start_later(victim)
+        if victim.id <= 3:
+            self.administrator.scripts.start(self.administrator.replace_voter(victim, old))
+
+    # Clocks and disks
+
+    def _jump(self) -> None:
+        self.report.clock_jumps += 1
+        member = self.chance.choice(list(self.cluster.members.values()))
+        member.clock.error_ms = self.chance.randint(-LARGEST_JUMP_MS, LARGEST_JUMP_MS)
+
+    def _slow_disk(self) -> None:
+        self.report.slow_disks += 1
+        member = self.chance.choice(list(self.cluster.members.values()))
+        member.flush_ms = self.chance.choice(SLOW_FLUSHES_MS)
+
+    # The network
+
+    def _cut(self) -> None:
+        self.report.cuts += 1
+        self._isolate(sends=False, hears=False)
+
+    def _cut_one_way(self) -> None:
+        self.report.one_way_cuts += 1
+        sends = self.chance.random() < 0.5
+        self._isolate(sends=sends, hears=not sends)
+
+    def _isolate(self, *, sends: bool, hears: bool) -> None:
+        """One node from all others, and sometimes from clients too."""
+        if self.chance.random() < 0.5:
+            self.network.heal()
+        node = self.chance.choice(list(self.cluster.members))
+        others = [*self.cluster.members]
+        if self.chance.random() < 0.3:
+            others.append(CLIENT_ID)
+        self.network.isolate(node, others, sends=sends, hears=hears)
+
+    def _cut_pair(self) -> None:
+        self.report.cuts += 1
+        first, second = self.chance.sample(list(self.cluster.members), 2)
+        self.network.cut(first, second)
+        self.network.cut(second, first)
+
+    def _weather(self) -> None:
+        network = self.network
+        network.loss = self.chance.choice((0.0, 0.01, 0.1))
+        network.duplication = self.chance.choice((0.0, 0.01, 0.1))
+        network.delays_ms = self.chance.choice(((1, 2), (1, 5, 50), (1, 200)))

@@ -1,0 +1,312 @@
+"""One run of a cluster of whole nodes: clients work while a seed's faults happen to the nodes.
+
+The promises under test (`character.py`): with three replicas and min.insync.replicas 2, any one
+node at a time may lose what it had not flushed, or its disk; with `headrace.durability=disk` any
+number may crash at once. Nothing acknowledged or read is lost, doubled or changed; transactions are
+whole; committed offsets do not go back; all nodes agree. Whoever stopped uncleanly does not lead
+before it has caught up. When the faults end, everything is served again within a bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from headrace.metadata.image import MetadataImage
+from headrace.simulator.checkers import Violation
+from headrace.simulator.cluster.administrator import Administrator
+from headrace.simulator.cluster.character import Character, Promise, beyond, character
+from headrace.simulator.cluster.consumers import Consumers, values_in
+from headrace.simulator.cluster.faults import Faults
+from headrace.simulator.cluster.groups import Groups, OffsetChecker
+from headrace.simulator.cluster.metadata_checker import ClusterChecker
+from headrace.simulator.cluster.producers import Producers
+from headrace.simulator.cluster.record_checker import RecordChecker
+from headrace.simulator.cluster.report import ClusterReport
+from headrace.simulator.cluster.scripts import OFFSETS, STATE, Place, Scripts
+from headrace.simulator.cluster.transactions import TransactionalProducers, TransactionChecker
+from headrace.simulator.connections import Died
+from headrace.simulator.whole_nodes import Cluster, Member
+
+PLAIN, EXACT, LEDGER = "orders", "payments", "ledger"  # topics, by who writes to them
+LEDGER_PARTITIONS = 2
+CLASSIC_GROUP, CONSUMER_GROUP = "billing", "shipping"
+LOOK_MS = 200
+# In virtual time. A broker's session lasts 9 s, a member's 10 s, a transaction 20 s.
+RECOVERY_MS = 60_000
+
+
+class NotServed(Exception):
+    """The faults are over, and something is still not served."""
+
+
+class ClusterRun:
+    def __init__(self, seed: int, drawn: Character | None = None) -> None:
+        self.drawn = drawn = character(seed) if drawn is None else drawn
+        settings: dict[str, Any] = dict(drawn.settings)
+        self.cluster = Cluster(
+            3 + (drawn.spare == "both"),
+            seed,
+            brokers=int(drawn.spare == "broker"),
+            voters=3,
+            **settings,
+        )
+        self.world = self.cluster.world
+        self.chance = self.world.chance
+        self.report = ClusterReport()
+        self.records = RecordChecker()
+        self.transactions = TransactionChecker()
+        self.offsets = OffsetChecker()
+        self.checker = ClusterChecker()
+        self.scripts = Scripts(self.cluster)
+        self.producers = Producers(self.scripts, self.records)
+        self.consumers = Consumers(self.scripts, self.records)
+        self.administrator = Administrator(self.scripts, self.report, drawn.actions)
+        self.faults = Faults(
+            self.cluster, drawn, self.report, self.administrator, self._newest_image
+        )
+        self.cluster.on_start.append(self._started)
+        self._topics = {PLAIN: drawn.plain, EXACT: drawn.idempotent}
+        if drawn.transactional:
+            self._topics[LEDGER] = LEDGER_PARTITIONS
+        self._ledger = TransactionalProducers(
+            self.scripts, self.transactions, [(LEDGER, i) for i in range(LEDGER_PARTITIONS)]
+        )
+        self._groups = Groups(self.scripts, self.offsets, PLAIN, drawn.plain)
+
+    def run(self) -> ClusterReport:
+        with Bugs():
+            self._begin()
+            for _ in range(self.drawn.count):
+                self.faults.blow()
+                self._pass(self.chance.randint(500, self.drawn.longest_rest_ms))
+            self._end()
+        return self._told()
+
+    def _told(self) -> ClusterReport:
+        report, counters = self.report, self.cluster.counters
+        report.virtual_seconds = self.world.now_ms // 1_000
+        report.acknowledged = self.records.acknowledged_count
+        report.read = sum(map(len, self.records.seen.values()))
+        report.transactions_committed = self.transactions.committed
+        report.transactions_aborted = self.transactions.aborted
+        report.offsets_committed = self.offsets.commits
+        report.elections, report.isr_changes = self.checker.elections, self.checker.isr_changes
+        report.truncations = self.checker.truncations
+        report.controllers = len(self.checker.controllers)
+        report.crashes_with_unflushed_bytes = counters.crashes_with_unflushed_bytes
+        report.lost_messages = counters.lost_messages
+        report.doubled_messages = counters.duplicated_messages
+        report.refusals = self.scripts.refusals
+        return report
+
+    # The beginning
+
+    def _started(self, member: Member) -> None:
+        committed = member.node.controller.on_committed
+        committed.append(lambda image: self.checker.image_committed(member, image))
+
+    def _begin(self) -> None:
+        cluster, drawn, scripts = self.cluster, self.drawn, self.scripts
+        cluster.start()
+        cluster.wait_until_ready()
+        first = cluster.wait_for_controller()
+        for topic, partitions in self._topics.items():
+            if partitions:
+                self._create(first, topic, partitions)
+        if drawn.transactional:
+            self._create(first, STATE, int(drawn.settings["transaction_state_log_num_partitions"]))
+        if drawn.transactional or drawn.classic_members or drawn.consumer_members:
+            self._create(first, OFFSETS, int(drawn.settings["offsets_topic_num_partitions"]))
+        cluster.wait(self._in_sync)
+        for place in self._places(PLAIN):
+            scripts.start(self.producers.plain(place))
+            scripts.start(self.consumers.reader(place))
+        for place in self._places(EXACT):
+            scripts.start(self.producers.idempotent(place))
+            scripts.start(self.consumers.reader(place))
+        for number in range(drawn.transactional):
+            scripts.start(self._ledger.producer(f"teller-{number}"))
+            scripts.start(self._ledger.offset_reader(f"teller-{number}"))
+        for place in self._places(LEDGER):
+            scripts.start(self.consumers.committed_reader(place, self.transactions.read))
+        for _ in range(drawn.classic_members):
+            scripts.start(self._groups.classic_member(CLASSIC_GROUP))
+        for _ in range(drawn.consumer_members):
+            scripts.start(self._groups.consumer_member(CONSUMER_GROUP))
+        if drawn.actions:
+            named = [topic for topic, partitions in self._topics.items() if partitions]
+            scripts.start(self.administrator.work(named))
+
+    def _create(self, at: Member, topic: str, partitions: int) -> None:
+        answers = self.cluster.create(at, topic, replicas=3, partitions=partitions)
+        self.cluster.wait(lambda: answers)
+
+    def _places(self, topic: str) -> list[Place]:
+        return [(topic, index) for index in range(self._topics.get(topic, 0))]
+
+    # Time
+
+    def _pass(self, for_ms: int) -> None:
+        end_ms = self.world.now_ms + for_ms
+        while self.world.now_ms < end_ms:
+            self.world.run(min(LOOK_MS, end_ms - self.world.now_ms))
+            for member in self.cluster.members.values():
+                if member.is_up:
+                    self.checker.look(member)
+                    self._look_at_leaders(member)
+
+    def _look_at_leaders(self, member: Member) -> None:
+        for topic in member.node.broker.topics.by_name.values():
+            for replica in topic.here():
+                if replica.leads:
+                    self.records.leads((topic.name, replica.index), replica.epoch, member.id)
+
+    def _newest_image(self) -> MetadataImage | None:
+        """Of the one active controller."""
+        active = self.cluster.active()
+        return active[0].node.controller.committed_image if len(active) == 1 else None
+
+    def _in_sync(self) -> bool:
+        image = self._newest_image()
+        return image is not None and all(
+            len(partition.isr) == 3
+            and partition.leader >= 0
+            and not partition.adding_replicas
+            and not partition.removing_replicas
+            for topic in image.topics.values()
+            for partition in topic.partitions
+        )
+
+    # The end
+
+    def _end(self) -> None:
+        """Calm: everything comes back, and is what it was promised to be."""
+        self.faults.calm()
+        if self.drawn.promise is Promise.BEYOND:
+            self._count_losses()
+            return
+        started_ms = self.world.now_ms
+        self._within_bound("all nodes ready and in sync", self._all_is_well)
+        plain, before = self._places(PLAIN), self.records.acknowledged_count
+        self._within_bound(
+            "a record acknowledged", lambda: self.records.acknowledged_count > before + 5
+        )
+        self.scripts.stopped = True
+        self._within_bound(
+            "idempotent producers answered", lambda: not any(self.producers.unanswered.values())
+        )
+        self._within_bound("transactions ended", lambda: not self._ledger.busy)
+        self._within_bound("all replicas equal", self._replicas_are_equal)
+        self._within_bound("committed transactions read", self.transactions.is_settled)
+        for group, members in (
+            (CLASSIC_GROUP, self.drawn.classic_members),
+            (CONSUMER_GROUP, self.drawn.consumer_members),
+        ):
+            if members:
+                self._within_bound(f"{group} at the end", partial(self._is_read, group))
+        self.report.slowest_recovery_ms = self.world.now_ms - started_ms
+        self._pass(3_000)
+        self.transactions.finish()
+        for member in self.cluster.members.values():
+            self.administrator.finish(member.id, member.node.broker.image)
+            for place in (*plain, *self._places(EXACT)):
+                records = self._records(member, place)
+                if records is not None:
+                    self.records.finish(place, member.id, records)
+
+    def _within_bound(self, what: str, is_so: Callable[[], bool]) -> None:
+        end_ms = self.world.now_ms + RECOVERY_MS
+        while not is_so():
+            if self.world.now_ms >= end_ms:
+                raise NotServed(f"{what}: not within {RECOVERY_MS} ms of the last fault")
+            self._pass(LOOK_MS)
+
+    def _all_is_well(self) -> bool:
+        members = self.cluster.members.values()
+        return all(m.is_up and not m.is_paused and m.node.ready for m in members) and (
+            self._in_sync()
+        )
+
+    def _is_read(self, group: str) -> bool:
+        image = self._newest_image()
+        if image is None:
+            return False
+        ends = {}
+        for index, partition in enumerate(image.topics[PLAIN].partitions):
+            topic = self.cluster.members[partition.leader].node.broker.topics.by_name[PLAIN]
+            replica = topic.replicas[index]
+            ends[index] = 0 if replica is None else replica.high_watermark
+        return not self._groups.lag(group, ends)
+
+    def _replicas_are_equal(self) -> bool:
+        ends: dict[Place, set[int]] = {}
+        for member in self.cluster.members.values():
+            for topic in member.node.broker.topics.by_name.values():
+                for replica in topic.here():
+                    place = topic.name, replica.index
+                    ends.setdefault(place, set()).add(replica.log.end_offset)
+        return all(len(found) == 1 for found in ends.values())
+
+    def _records(self, member: Member, place: Place) -> list[tuple[int, bytes]] | None:
+        """All that it has of the partition; None: it has no replica of it."""
+        topic = member.node.broker.topics.by_name.get(place[0])
+        replica = None if topic is None else topic.replicas[place[1]]
+        if replica is None:
+            return None
+        log, offset = replica.log, replica.log.start_offset
+        found: list[tuple[int, bytes]] = []
+        while piece := log.read(offset, 1 << 20, up_to=log.end_offset, at_least_one=True):
+            found += values_in(piece.file.read(piece.length, piece.position))
+            offset = found[-1][0] + 1
+        return found
+
+    def _count_losses(self) -> None:
+        """Beyond the promise: what is gone, once all nodes are back."""
+        self._within_bound("all nodes ready and in sync", self._all_is_well)
+        self.scripts.stopped = True
+        self._pass(5_000)
+        self._within_bound("all replicas equal", self._replicas_are_equal)
+        for place in self._places(PLAIN):
+            records = self._records(self.cluster.members[1], place)
+            self.report.lost_records += self.records.lost(place, records or [])
+
+
+class Bugs(logging.Handler):
+    """Fails the run in which a node says that it met a bug of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._logger = logging.getLogger("headrace")
+        self._before = self._logger.propagate, self._logger.level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            raise Died(record.getMessage()) from record.exc_info[1]
+
+    def __enter__(self) -> None:
+        """What nodes say of faults that are made on purpose is not printed."""
+        self._logger.propagate = False
+        self._logger.setLevel(logging.ERROR)
+        self._logger.addHandler(self)
+
+    def __exit__(self, *error: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate, level = self._before
+        self._logger.setLevel(level)
+
+
+def run_cluster_seed(seed: int) -> ClusterReport:
+    return ClusterRun(seed).run()
+
+
+def run_beyond_the_promise(seed: int) -> ClusterReport:
+    """What a client sees of a loss counts as one record; the run ends with it."""
+    run = ClusterRun(seed, beyond(seed))
+    try:
+        return run.run()
+    except Violation:
+        run.report.lost_records += 1
+        return run.report

@@ -1,0 +1,46 @@
+"""Runs of many seeds, in several processes: each gives a report, or the traceback of what broke."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
+
+from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
+from headrace.simulator.quorum_run import run_seed
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "quorum": run_seed,
+    "clusters": run_cluster_seed,
+    "beyond": run_beyond_the_promise,
+}
+
+Result = tuple[int, Any, str | None]  # seed, report, traceback
+
+
+def results(kind: str, seeds: Sequence[int], processes: int) -> Iterator[Result]:
+    """As they come."""
+    if processes <= 1:
+        for seed in seeds:
+            yield run_one(kind, seed)
+        return
+    forked = get_context("fork")
+    with ProcessPoolExecutor(processes, mp_context=forked, initializer=_prepare) as pool:
+        for done in as_completed([pool.submit(run_one, kind, seed) for seed in seeds]):
+            yield done.result()
+
+
+def run_one(kind: str, seed: int) -> Result:
+    try:
+        return seed, KINDS[kind](seed), None
+    except Exception:  # noqa: BLE001 - whatever it is, the other seeds are still worth running
+        return seed, None, traceback.format_exc(limit=-4)
+
+
+def _prepare() -> None:
+    """What is imported stays: the collector need not look at it each time."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,78 @@
+"""Rules of whole nodes, each broken on purpose: the fixed seeds of clusters must catch every one.
+
+A broken rule is a patch of one small function. No checker knows the rules: they know what clients
+were told and what all nodes have (`simulator/cluster/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators import Coordinator
+from headrace.consensus.quorum import vote_rules
+from headrace.consensus.quorum.roles import Leader
+from headrace.replication.replica import Replica
+from headrace.simulator.disk import VirtualFile
+from headrace.storage.producer_state import ProducerState
+from tests.unit.replication import broken_rules as replication
+
+Patch = pytest.MonkeyPatch
+Rule = Callable[[Patch], None]
+
+
+def commit_what_the_controller_alone_has(patch: Patch) -> None:
+    patch.setattr(Leader, "commit_point", lambda self, voters, me, my_end: my_end)
+
+
+def vote_for_a_shorter_log(patch: Patch) -> None:
+    patch.setattr(vote_rules, "is_up_to_date", lambda request, mine: True)
+
+
+def roles_before_the_registration(patch: Patch) -> None:
+    """A node takes up what it led before its crash, with what the crash has left."""
+    patch.setattr(Broker, "await_registration", lambda self, incarnation_id: None)
+
+
+def readers_see_open_transactions(patch: Patch) -> None:
+    patch.setattr(Replica, "last_stable_offset", lambda self: self.high_watermark)
+
+
+def aborted_transactions_are_not_told(patch: Patch) -> None:
+    patch.setattr(Replica, "aborted_transactions", lambda self, offset, records: [])
+
+
+def duplicates_are_appended_again(patch: Patch) -> None:
+    patch.setattr(ProducerState, "check", lambda self, *given: None)
+
+
+def coordinators_answer_before_replication(patch: Patch) -> None:
+    patch.setattr(Coordinator, "_when_committed", lambda self, leader, response, now: response)
+
+
+def flushes_do_nothing(patch: Patch) -> None:
+    """`headrace.durability=disk` that believes a disk which has not written anything."""
+    patch.setattr(VirtualFile, "flush", lambda self: None)
+
+
+# Which of the fixed seeds sees it. After a change of the simulator another one may; the test then
+# looks through all of them and says which.
+CAUGHT_BY: dict[Rule, int] = {
+    replication.acknowledge_before_replication: 0,
+    replication.high_watermark_of_the_leader_alone: 0,
+    replication.no_truncation: 0,
+    replication.followers_have_what_they_were_sent: 1,
+    replication.leaders_from_all_replicas: 1,
+    replication.unclean_elections: 2,
+    replication.unclean_stops_are_trusted: 2,
+    commit_what_the_controller_alone_has: 2,
+    vote_for_a_shorter_log: 1,
+    roles_before_the_registration: 2,
+    readers_see_open_transactions: 1,
+    aborted_transactions_are_not_told: 1,
+    duplicates_are_appended_again: 0,
+    coordinators_answer_before_replication: 1,
+    flushes_do_nothing: 0,
+}
