@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.active_controller import ActiveController
-from headrace.broker.broker import Broker
+from headrace.broker.broker import Broker, inter_broker_listener
 from headrace.broker.cluster_membership import ClusterMembership
 from headrace.broker.controller_channel import ControllerChannel
 from headrace.broker.forwarding import Forwarding
 from headrace.broker.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
+from headrace.broker_probes import BrokerProbes
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere
 from headrace.controller_routing import ControllerRouting
+from headrace.directory_assignments import DirectoryAssignments
 from headrace.environment import Address, Now, Peers
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.node_settings import NodeSettings
@@ -58,6 +60,12 @@ class ClusterLinks:
             member.presented,
             now,
             lambda: member.controller.committed_image,
+        )
+        self.probes = BrokerProbes(
+            peers, member.controller, inter_broker_listener(settings.values), now
+        )
+        self._directories = DirectoryAssignments(
+            channel("directories"), now, settings.node_id, member.identity.directory_id
         )
         self.routing = ControllerRouting(
             frozenset(settings.controllers),
@@ -161,8 +169,11 @@ class ClusterLinks:
             self._elsewhere.controller_moved()
             self._forwarded.moved()
         self.see_what_is_applied()
+        self.probes.look()
         if self.membership is not None:
             self.membership.look()
+            if self._broker.is_member and self.membership.is_unfenced:
+                self._directories.look(self._broker.image, self._broker.this.epoch)
         controller = self._member.controller
         if self._settings.is_controller and controller.has_caught_up and not controller.is_active:
             self._standby.look()

@@ -3,7 +3,8 @@
 A client may ask any broker: while the controller in this process is the active one it answers,
 otherwise the request is handed on (`broker/forwarding.py`), also when it is deposed while the
 request waits. Whoever comes by a controller's own listener is another node, and is told
-NOT_CONTROLLER: it looks for the active one itself.
+NOT_CONTROLLER: it looks for the active one itself. What only the broker that was asked can judge
+(whether it could use its new settings) it refuses before anybody else hears of the request.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import GeneratorType
 from typing import Any
 
 from headrace.broker.forwarding import Forwarding, timeout_of
+from headrace.controller.handlers import alter_configs, incremental_alter_configs
 from headrace.controller.refusals import REFUSALS
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.serving.api import Api, Call, Parked
@@ -22,7 +24,13 @@ from headrace.serving.chain import chain
 from headrace.serving.envelopes import enclose
 from headrace.serving.purgatory import Purgatory
 
+REFUSED_AHEAD: dict[int, Callable[[Any, Any, Call], Any | None]] = {
+    module.API.messages.API_KEY: module.refused_ahead
+    for module in (alter_configs, incremental_alter_configs)
+}
 NOT_CONTROLLER = KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+
+Handler = Callable[[Any, Any, Call], Any]
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,21 +42,31 @@ class ControllerRouting:
 
     def routed(self, api: Api) -> Api:
         """The same API, answered by the active controller wherever it is."""
-        assert api.handle_large is None, "it would have to be routed too"
-        inner = api.handle
+        large = api.handle_large
+        return replace(
+            api,
+            handle=self._routed(api, api.handle),
+            handle_large=None if large is None else self._routed(api, large),
+        )
 
+    def _routed(self, api: Api, inner: Handler) -> Handler:
         def handle(owner: Any, request: Any, call: Call) -> Any:
             if call.session.listener in self.listeners:
                 refuse = _refusal_of(api, request)
                 if not self.is_active():
                     return refuse(NOT_CONTROLLER)
                 return self._guarded(lambda: inner(owner, request, call), refuse)
-            return self._for_client(api, owner, request, call)
+            return self._for_client(api, inner, owner, request, call)
 
-        return replace(api, handle=handle)
+        return handle
 
-    def _for_client(self, api: Api, owner: Any, request: Any, call: Call) -> Any:
+    def _for_client(self, api: Api, inner: Handler, owner: Any, request: Any, call: Call) -> Any:
         refuse = _refusal_of(api, request)
+        refused_ahead = REFUSED_AHEAD.get(api.messages.API_KEY)
+        if refused_ahead is not None:
+            refused = refused_ahead(owner, request, call)
+            if refused is not None:
+                return refused
         timeout_ms = timeout_of(request)
         # The frame is gone when the request has to be handed on after it has waited here.
         enclosed, version = enclose(call), call.version
@@ -61,7 +79,7 @@ class ControllerRouting:
 
         if not self.is_active():
             return hand_on(NOT_CONTROLLER)
-        return self._guarded(lambda: api.handle(owner, request, call), hand_on)
+        return self._guarded(lambda: inner(owner, request, call), hand_on)
 
     def _guarded(self, answering: Callable[[], Any], refused: Callable[[KafkaError], Any]) -> Any:
         """The answer, or what `refused` makes of a refusal, whenever it comes."""

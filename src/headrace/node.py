@@ -18,10 +18,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from headrace.broker import log_scrubber
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker
 from headrace.broker.controller_port import ControllerPort
 from headrace.broker.log_cleaner import LogCleaner, Runner
+from headrace.broker.log_scrubber import LogScrubber
 from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.recognized import recognition_of
@@ -86,12 +88,14 @@ class Node:
         stopwatch: Callable[[], int] | None = None,
         request_clock: Callable[[], int] | None = None,
         compaction: Runner | None = None,
+        scrub: log_scrubber.Runner | None = None,
         together: Together = one_by_one,
         peers: Peers | None = None,
     ) -> None:
         """`peers` None: a cluster of one.
 
         `compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
+        `scrub` None: closed segments are not read, as with `headrace.scrub.interval.ms=-1`.
 
         `request_clock` counts nanoseconds for the quota of request time; None: it is not held.
         """
@@ -159,6 +163,7 @@ class Node:
         to_topic = settings.values["headrace.audit"] == "topic"
         self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
+        self.scrubber = self._open_scrubber(scrub)
         routes = [route for api in self._apis() for route in self._routes(api)]
         self.dispatch = Dispatch(
             routes,
@@ -174,6 +179,12 @@ class Node:
         """Take part in the quorum; of a node with peers, once its loop runs."""
         self._call_at = call_at
         self._start_quorum()
+
+    def attend_to_refusals(self, is_refused: Callable[[Address], bool]) -> None:
+        """How to tell that the host of another node refuses connections to it."""
+        self.member.log.host.is_refused = is_refused
+        if self.links is not None:
+            self.links.probes.is_refused = is_refused
 
     @property
     def failure(self) -> OSError | None:
@@ -264,6 +275,8 @@ class Node:
         """Leave the cluster if it has not, then close the logs; `stopped` says when it is done."""
         if self.cleaner is not None:
             self.cleaner.stop()
+        if self.scrubber is not None:
+            self.scrubber.stop()
         self.audit.write()
         if self.links is not None:
             self._leaving = True
@@ -379,6 +392,19 @@ class Node:
             in_background=self.durability.in_background,
         )
 
+    def _open_scrubber(self, runner: log_scrubber.Runner | None) -> LogScrubber | None:
+        if runner is None:
+            return None
+        return LogScrubber(
+            self.disk,
+            self.settings.folder,
+            self.broker.topics,
+            self.now,
+            runner,
+            values=lambda: self.broker.values,
+            in_background=self.durability.in_background,
+        )
+
     def _start_quorum(self) -> None:
         self.member.start()
         if self.peers is None:
@@ -438,6 +464,8 @@ class Node:
         self.controller.tick(self.now)
         if self.cleaner is not None:
             self.cleaner.tick()
+        if self.scrubber is not None:
+            self.scrubber.tick()
         self.durability.every_second()
         unwritten = self.durability.unwritten
         if not unwritten.gathers and self.broker.disk_is_quiet():

@@ -64,6 +64,9 @@ class QuorumMember:
         self._durability = durability
         self._randomness = randomness
         self._wakes_at_ms: int | None = None
+        self._joins_by_itself: bool = (
+            settings.is_controller and settings.values["controller.quorum.auto.join.enable"]
+        )
         self.identity = read_identity(disk, settings.folder, settings.node_id, randomness)
         self.log = self._open_log(partitions)
         # How this start of the node presents itself to a controller.
@@ -86,6 +89,7 @@ class QuorumMember:
             wants_flush=durability.flushes,
             now=lambda: self._now,
             on_failure=self._failed,
+            joins_by_itself=self._joins_by_itself,
         )
 
     # Start
@@ -141,13 +145,20 @@ class QuorumMember:
             if voter.id == key.id and not key_of(voter).covers(key):
                 log.warning(
                     "node %d is a voter of the quorum with another data folder, directory.id %s: "
-                    "that of this one is %s, so it does not vote. If the other is lost, remove "
-                    "that voter and add this one (kafka-metadata-quorum remove-controller, then "
-                    "add-controller)",
+                    "that of this one is %s, so it does not vote%s",
                     voter.id,
                     uuids.to_text(voter.directory_id),
                     uuids.to_text(key.directory_id),
+                    " until that voter is removed, which this node asks for now"
+                    if self._joins_by_itself
+                    else ". If the other is lost, remove that voter and add this one "
+                    "(kafka-metadata-quorum remove-controller, then add-controller)",
                 )
+
+    @property
+    def is_to_join(self) -> bool:
+        """It will vote (`controller.quorum.auto.join.enable`), and does not yet."""
+        return self._joins_by_itself and not self.log.host.quorum.is_voter
 
     # What the node calls
 

@@ -24,6 +24,7 @@ from headrace.protocol.messages import (
     produce,
 )
 from headrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -72,6 +73,7 @@ class Stage:
     """One broker as a story sees it."""
 
     node: Node
+    replicas: tuple[int, ...] = ()  # of each partition of a new topic; none are named for one node
     answers: dict[str, Any] = field(default_factory=dict)
     about: Surroundings = field(init=False)
     _connection: Connection | None = None
@@ -136,6 +138,12 @@ class Stage:
         settings = {"retention.ms": "-1"} | (config or {})
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
         wanted = CreatableTopic(name, partitions, 1, [], configs)
+        if self.replicas:
+            wanted.num_partitions = wanted.replication_factor = -1
+            wanted.assignments = [
+                CreatableReplicaAssignment(index, list(self.replicas))
+                for index in range(partitions)
+            ]
         answer: Any = self.connection.ask(create_topics, 7, CreateTopicsRequest([wanted], 30_000))
         assert answer.topics[0].error_code == 0, answer
         topic_id = answer.topics[0].topic_id
@@ -210,9 +218,11 @@ class Stage:
             time.sleep(0.02)
 
 
-def play(story: Story, node: Node) -> tuple[dict[str, Any], Exception | None]:
+def play(
+    story: Story, node: Node, replicas: tuple[int, ...] = ()
+) -> tuple[dict[str, Any], Exception | None]:
     """All answers of one story by the names of their lines, and what stopped it early."""
-    stage = Stage(node)
+    stage = Stage(node, replicas)
     try:
         story(stage)
     except (AssertionError, OSError, ConnectionClosed, NoAnswer, MalformedMessage) as stopped:

@@ -304,6 +304,8 @@ class Broker:
             if me is None:
                 return
             self.is_member, before = True, MetadataImage(image.cluster_id)
+        if before.brokers is not image.brokers:
+            self.in_sync_upkeep.brokers_changed(before, image)
         if before.topics is not image.topics:
             self._follow_topics(before, image)
         if before.configs is not image.configs:
@@ -349,6 +351,7 @@ class Broker:
     def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
         """Topics inherit from brokers: where only topics have changed, the others have not."""
         self.values = configs.broker_values(self.given, image.configs)
+        self.replica_fetching.quotas.follow(image.configs)
         changed = {
             key
             for key in before.configs.keys() | image.configs.keys()

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.environment import Now
+from headrace.metadata.image import MetadataImage
 from headrace.protocol.messages.alter_partition import AlterPartitionResponse
 from headrace.replication.replica import PartitionReplica
 
@@ -42,6 +43,15 @@ class InSyncUpkeep:
             elif replica.look_for_damage():
                 self._broker.replica_fetching.follow(replica)
         self.propose(now)
+
+    def brokers_changed(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Those of a broker that may serve again may join: not each of them will fetch again."""
+        for broker_id, broker in image.brokers.items():
+            was = before.brokers.get(broker_id)
+            if broker.alive and was is not broker and not (was is not None and was.alive):
+                self._looked_ms = self._broker.now.monotonic_ms
+                self._round = self._shared()
+                return
 
     def _shared(self) -> Iterator[PartitionReplica]:
         """All replicas of partitions that others have too; topics may come and go meanwhile."""

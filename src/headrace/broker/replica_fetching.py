@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.replication_quotas import ReplicationQuotas
 from headrace.environment import Address, Peers
 from headrace.metadata.image import NO_LEADER
 from headrace.protocol.messages import fetch, list_offsets
@@ -45,6 +46,7 @@ class ReplicaFetching:
         "fetches",
         "failures",
         "bytes_in",
+        "quotas",
         "_broker",
         "_fetchers",
         "_leaders",
@@ -57,11 +59,18 @@ class ReplicaFetching:
         self.fetches = 0
         self.failures = 0  # fetches that were not answered
         self.bytes_in = 0
+        self.quotas = ReplicationQuotas(
+            broker.node_id,
+            broker.values["replication.quota.window.num"],
+            broker.values["replication.quota.window.size.seconds"] * 1_000,
+        )
+        self.quotas.follow(broker.image.configs)
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}  # by leader
         self._leaders: dict[Key, int] = {}  # of each replica that fetches
         self._stopped = False
         broker.this.on_flushed = self.flushed
+        broker.this.is_held_back = self.is_held_back
 
     # Who follows whom
 
@@ -150,6 +159,8 @@ class ReplicaFetching:
         taking = self._take(fetcher, response)
         partitions, size = _size_of(response)
         self.bytes_in += size
+        if self.quotas.follower.topics:
+            self._count_throttled(fetcher, response)
         if partitions > MOST_PARTITIONS_AT_ONCE or size > MOST_BYTES_AT_ONCE:
             self.answers.add(taking)
             return
@@ -170,6 +181,26 @@ class ReplicaFetching:
             if not whole:  # a bug, which others report
                 fetcher.failed(now.monotonic_ms)
         self._fetch(fetcher)
+
+    def is_held_back(self, replica: PartitionReplica, now_ms: int) -> bool:
+        """It is throttled, the rate is used up, and nobody waits for it: it is not in sync."""
+        quota = self.quotas.follower
+        if not quota.topics or not quota.is_throttled(replica.topic, replica.index):
+            return False
+        described = self._broker.image.topics_by_id.get(replica.topic_id)
+        if described is None or replica.index >= len(described.partitions):
+            return False
+        in_sync = self._broker.node_id in described.partitions[replica.index].isr
+        return not in_sync and quota.is_exceeded(now_ms)
+
+    def _count_throttled(self, fetcher: ReplicaFetcher, response: FetchResponse) -> None:
+        quota = self.quotas.follower
+        for topic in response.responses:
+            for answer in topic.partitions:
+                replica = fetcher.replicas.get((topic.topic_id, answer.partition_index))
+                if replica is not None and quota.is_throttled(replica.topic, replica.index):
+                    now_ms = self._broker.now.monotonic_ms
+                    quota.record(len(answer.records or b""), now_ms)
 
     def _tend(self, replica: PartitionReplica) -> None:
         """A follower has taken an answer."""

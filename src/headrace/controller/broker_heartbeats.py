@@ -2,7 +2,9 @@
 
 Heartbeats are kept in memory of the active controller alone; only what follows from them is
 written: a broker is fenced or unfenced, or hands over what it leads before it stops. A controller
-that becomes active knows no heartbeat yet, so each broker gets a whole session from then on.
+that becomes active knows no heartbeat yet, so each broker gets a whole session from then on; but
+the node that led before was heard of as the leader last, and its broker's session begins there. A
+broker whose connection has ended, or that is late, is suspected of having ended (`suspects`).
 The states and what follows what are Apache's:
 
     FENCED               -> UNFENCED once it has caught up with its own registration
@@ -28,6 +30,10 @@ from headrace.protocol.messages.broker_heartbeat import (
 )
 
 UNFENCE = -1
+# Heartbeats come every two seconds (broker.heartbeat.interval.ms): later, one is looked for.
+LATE_AFTER_MS = 2_500
+# A new controller gives brokers so long to find it before it looks for them.
+FOUND_WITHIN_MS = 300
 
 
 class State(Enum):
@@ -44,6 +50,9 @@ class Session:
     metadata_offset: int = -1  # up to where it has replayed the metadata
     # Up to where all others must have replayed them before it may stop; -1: it does not want to.
     shutdown_offset: int = -1
+    # From when on it is suspected if nothing is heard of it meanwhile.
+    suspect_at_ms: int = 1 << 62
+    connection: Any = None  # by which it was heard of last
 
 
 class BrokerSessions:
@@ -53,16 +62,47 @@ class BrokerSessions:
         self.timeout_ms = timeout_ms  # broker.session.timeout.ms
         self._sessions: dict[int, Session] = {}
 
-    def begin(self, image: MetadataImage, now_ms: int) -> None:
-        """This controller has become the active one."""
+    def begin(
+        self, image: MetadataImage, now_ms: int, leader_heard: tuple[int, int] = (-1, 0)
+    ) -> None:
+        """This controller has become the active one. `leader_heard`: who led before, and when this
+        node has heard of it last."""
+        leader, heard_ms = leader_heard
         self._sessions = {
-            broker.id: Session(broker.epoch, now_ms) for broker in image.brokers.values()
+            broker.id: Session(
+                broker.epoch,
+                min(heard_ms, now_ms) if broker.id == leader else now_ms,
+                suspect_at_ms=now_ms + FOUND_WITHIN_MS,
+            )
+            for broker in image.brokers.values()
         }
 
     def registered(self, broker_id: int, epoch: int, now_ms: int) -> None:
         known = self._sessions.get(broker_id)
         if known is None or known.epoch != epoch:
             self._sessions[broker_id] = Session(epoch, now_ms)
+
+    def heard_over(self, broker_id: int, connection: Any) -> None:
+        """The connection by which a heartbeat came."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.connection = connection
+
+    def hung_up(self, connection: Any) -> None:
+        """A connection has ended, perhaps that of a broker's heartbeats."""
+        for session in self._sessions.values():
+            if session.connection is connection:
+                session.connection, session.suspect_at_ms = None, 0
+
+    def suspects(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
+        """Brokers that may have ended, though their sessions last."""
+        found = []
+        for broker_id, session in self._sessions.items():
+            if now_ms >= session.suspect_at_ms:
+                broker = image.brokers.get(broker_id)
+                if broker is not None and not broker.fenced and broker.epoch == session.epoch:
+                    found.append(broker)
+        return found
 
     def is_alive(self, broker: BrokerImage | None, now_ms: int) -> bool:
         """Whether an unfenced broker was heard of within its session."""
@@ -96,6 +136,7 @@ class BrokerSessions:
         broker = image.brokers[request.broker_id]
         session = self._sessions.setdefault(broker.id, Session(broker.epoch, now_ms))
         session.heard_at_ms = max(session.heard_at_ms, now_ms)
+        session.suspect_at_ms = session.heard_at_ms + LATE_AFTER_MS
         session.metadata_offset = request.current_metadata_offset
         current = state_of(broker)
         following = self._next_state(image, broker, current, request, session)

@@ -19,7 +19,7 @@ from enum import IntEnum
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from headrace.controller.decision import MOST_RECORDS_PER_BATCH
+from headrace.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH
 from headrace.metadata.config_definitions import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -140,14 +140,13 @@ def replace_all(
     require_usable: RequireUsable = _all_are_usable,
 ) -> Alterations:
     """AlterConfigs, the older request: what is not named is deleted."""
-
-    def replaced(resource: Resource, now: Settings) -> dict[str, str]:
-        if resource.type == ResourceType.BROKER_LOGGER:
-            raise _unknown_type(resource)
-        return {alteration.name: alteration.value or "" for alteration in resource.alterations}
-
     judge = Judge(require_may, require_usable)
     return alter(image, given, resources, replaced, judge, validate_only)
+
+
+def is_large(resources: Sequence[Resource]) -> bool:
+    """Whether it is decided in slices; a resource without settings is work too."""
+    return len(resources) + sum(len(each.alterations) for each in resources) >= LARGE_FROM
 
 
 def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
@@ -206,12 +205,15 @@ def _alter_resource(
     rules: Mapping[int, Rule],
 ) -> list[ConfigRecord]:
     _require_clear_request(resource)
-    stored_as = _stored_name(resource, node_id_of(given))
+    this_node = node_id_of(given)
+    stored_as = _stored_name(image, resource, this_node)
     judge.require_may(resource)
     now = image.config(resource.type, stored_as)
     wanted = change(resource, now)
     rules[ResourceType(resource.type)](image, given, resource, wanted)
-    if resource.type == ResourceType.BROKER:
+    if resource.type == ResourceType.BROKER and stored_as in (str(this_node), ALL_BROKERS):
+        # What another broker was started with is not known here: it has looked at this before it
+        # handed the request on (`refused_by_this_broker`).
         try:
             judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
         except BadValue as fault:
@@ -257,22 +259,68 @@ def _require_clear_request(resource: Resource) -> None:
         raise _unknown_type(resource)
 
 
-def _stored_name(resource: Resource, node_id: int) -> str:
+def _stored_name(image: MetadataImage, resource: Resource, node_id: int) -> str:
     """Brokers may be changed by their own id or all at once; others by their name as it is."""
-    if resource.type == ResourceType.BROKER_LOGGER or (
+    if not _is_of_one_broker(resource):
+        return resource.name
+    number = _node_number(resource.name)
+    if number != node_id and number not in image.brokers and number not in image.controllers:
+        raise _bad_request(f"This is broker {node_id}, not {resource.name}; ask that one.")
+    return str(number)
+
+
+def _is_of_one_broker(resource: Resource) -> bool:
+    return resource.type == ResourceType.BROKER_LOGGER or (
         resource.type == ResourceType.BROKER and resource.name != ALL_BROKERS
-    ):
-        return str(require_this_node(resource.name, node_id))
-    return resource.name
+    )
 
 
-def require_this_node(name: str, node_id: int) -> int:
+def _node_number(name: str) -> int:
     digits = name[1:] if name[:1] in ("+", "-") else name
     if not digits.isdecimal() or len(digits) > MOST_DIGITS:
         raise _bad_request(f"A broker is named by its id, a number, not by '{name}'.")
-    if int(name) != node_id:
-        raise _bad_request(f"This is broker {node_id}, not {name}; ask that one.")
-    return node_id
+    return int(name)
+
+
+def refused_by_this_broker(
+    image: MetadataImage,
+    given: Settings,
+    resources: Sequence[Resource],
+    change: Change,
+    judge: Judge,
+) -> list[Outcome] | None:
+    """What the broker that a client asks refuses before the controller hears of it, as Apache's do:
+    settings of another broker, and its own where it could not use them. None: nothing.
+
+    The request is handed on whole or not at all, so one refusal stands for all of its resources.
+    """
+    concerning = [resource for resource in resources if _is_of_one_broker(resource)]
+    if not concerning:
+        return None
+    this_node = node_id_of(given)
+    for resource in concerning:
+        try:
+            if _node_number(resource.name) != this_node:
+                raise _bad_request(
+                    f"This is broker {this_node}, not {resource.name}; ask that one."
+                )
+        except KafkaError as refusal:
+            return _refused_for_one(resources, resource, refusal)
+    judged = alter(image, given, concerning, change, judge, validate_only=True)
+    for resource, outcome in zip(concerning, judged.outcomes, strict=True):
+        if outcome.code != ErrorCode.NONE:
+            return _refused_for_one(resources, resource, KafkaError(outcome.code, outcome.message))
+    return None
+
+
+def _refused_for_one(
+    resources: Sequence[Resource], wrong: Resource, refusal: KafkaError
+) -> list[Outcome]:
+    others = _bad_request(f"Nothing was changed: broker {wrong.name} was refused.")
+    return [
+        refuse_all([resource], refusal if resource is wrong else others)[0]
+        for resource in resources
+    ]
 
 
 # ---- what a request makes of the settings -------------------------------------------------------
@@ -305,6 +353,12 @@ def changed(resource: Resource, now: Settings) -> dict[str, str]:
             case unknown:
                 raise _bad_request(f"There is no operation {unknown} on a setting.")
     return wanted
+
+
+def replaced(resource: Resource, now: Settings) -> dict[str, str]:
+    if resource.type == ResourceType.BROKER_LOGGER:
+        raise _unknown_type(resource)
+    return {alteration.name: alteration.value or "" for alteration in resource.alterations}
 
 
 def _list_of(resource: Resource, name: str, now: Settings) -> list[str]:

@@ -31,6 +31,7 @@ from headrace.controller.broker_heartbeats import BrokerSessions
 from headrace.controller.brokers import Membership
 from headrace.controller.controller_settings import ControllerSettings
 from headrace.controller.decision import MOST_RECORDS_PER_BATCH
+from headrace.controller.election_counts import ElectionCounts
 from headrace.controller.leader_balance import balance_leaders
 from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
@@ -108,6 +109,7 @@ class Controller:
         "_append_ms",
         "sessions",
         "_balanced_ms",
+        "elections",
     )
 
     def __init__(
@@ -143,6 +145,7 @@ class Controller:
         self._append_ms = 0
         self.sessions = BrokerSessions(settings.session_timeout_ms)
         self._balanced_ms = 0
+        self.elections = ElectionCounts()
 
     @property
     def background(self) -> list[SnapshotWork]:
@@ -175,7 +178,8 @@ class Controller:
         if not self.image.scram_credentials:
             self.append(opening.first_users, now)
         # Heartbeats were another controller's: each broker has a whole session from now on.
-        self.sessions.begin(self.image, now.monotonic_ms)
+        heard = self.log.host.quorum.leader_heard
+        self.sessions.begin(self.image, now.monotonic_ms, heard)
         self._balanced_ms = now.monotonic_ms
 
     def _let_in_only(self, membership: Membership, now: Now) -> None:
@@ -234,7 +238,7 @@ class Controller:
     # Changes
 
     def require_active(self) -> None:
-        if not self.is_active:
+        if not self.is_active or not self.log.host.leads:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "Another node is the active controller.")
 
     def append(self, records: Sequence[Any], now: Now) -> None:
@@ -249,6 +253,7 @@ class Controller:
                 wall_ms=now.wall_ms,
             )
             self._replayed(chunk, now)
+        self.elections.note(records)
 
     def append_prepared(self, change: PreparedChange, now: Now) -> None:
         """The same for records that are encoded and replayed already, onto the image as it is."""
@@ -344,6 +349,7 @@ class Controller:
             change = yield from prepare(base, decision.records, version, now.wall_ms)
             if self.image is base:
                 self.append_prepared(change, now)
+                self.elections.note(decision.records)
                 return decision
         decision = decide(self.image, *arguments)
         self.append(decision.records, now)

@@ -55,6 +55,7 @@ class Wanted:
     unclean: bool = False  # the leader may lack records that were acknowledged
     recovery_state: int | None = None  # of the leader, as it says itself; None: as it is
     directories: dict[int, bytes] = field(default_factory=dict)  # where a replica lies, if it moves
+    emptied: set[int] = field(default_factory=set)  # replicas whose log was lost with its folder
 
 
 def as_it_is(partition: PartitionImage) -> Wanted:
@@ -91,7 +92,7 @@ def partition_change(
         minimum = required_in_sync(image, topic.name, min_in_sync_replicas)
         _keep_eligible(wanted, partition, min(minimum, len(partition.replicas)), distrusted)
     may_lead = leadership(image, partition, (*without, *distrusted))
-    last_known = partition.last_known_elr if elr_enabled else ()
+    last_known = _last_known(partition, wanted) if elr_enabled else []
     wanted.leader, wanted.unclean = elected(wanted, last_known, may_lead, election)
     if wanted.leader != partition.leader:
         if wanted.leader in wanted.eligible:
@@ -239,10 +240,17 @@ def _record(
     return change(topic, index, **changes) if changes else None
 
 
+def _last_known(partition: PartitionImage, wanted: Wanted) -> list[int]:
+    """Whoever has lost its folder since has nothing to lead with."""
+    return [replica for replica in partition.last_known_elr if replica not in wanted.emptied]
+
+
 def _last_known_leader(
     partition: PartitionImage, wanted: Wanted, changes: dict[str, Any]
 ) -> dict[str, Any]:
     """Who led last is kept while nobody is in sync, and forgotten when somebody leads."""
+    if wanted.emptied.intersection(partition.last_known_elr):
+        return {"last_known_elr": []}
     if changes.get("isr") == []:
         known = partition.last_known_elr == (partition.leader,)
         return {} if known else {"last_known_elr": [partition.leader]}

@@ -18,7 +18,14 @@ from headrace.controller.partition_changes import (
 )
 from headrace.controller.partition_elections import partitions_of
 from headrace.controller.producer_ids import require_current_broker
-from headrace.metadata.image import BrokerImage, MetadataImage, TopicImage
+from headrace.metadata.image import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    MetadataImage,
+    TopicImage,
+)
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -30,6 +37,8 @@ from headrace.protocol.messages.assign_replicas_to_dirs import (
 from headrace.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
+
+RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
 
 
 def assign_replicas(
@@ -73,6 +82,9 @@ def _assign(
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     wanted = as_it_is(partition)
     wanted.directories[broker.id] = directory
+    before = partition.directories[partition.replicas.index(broker.id)]
+    if before not in RESERVED_DIRECTORIES and before not in broker.log_dirs:
+        wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins anew
     is_lost = directory not in broker.log_dirs
     if is_lost and broker.id in wanted.isr:
         wanted.isr.remove(broker.id)

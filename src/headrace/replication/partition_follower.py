@@ -4,13 +4,15 @@ A follower fetches from the end of its log and names the epoch of its last batch
 parts from it before that answers with the epoch and offset where its own ended (KIP-595); the
 follower cuts its log back and asks again, until the two agree. Until then neither the high
 watermark nor the start follow the leader's. Who names an epoch that the leader has left behind
-waits for the metadata; all other refusals are tried again after `replica.fetch.backoff.ms`.
+waits for the metadata; all other refusals are tried again, soon at first, at last every
+`replica.fetch.backoff.ms`.
 
 A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
 because it has them, so it first asks for the offset of the damage now and then, which says that it
-has no more than that, until the leader has it leave. Then it cuts its log there and fetches like
-any other that is behind. Where too few would stay in sync it goes on as it is: what it has behind
-the damage may be needed.
+has no more than that, until the leader has it leave. When the leader then answers such a fetch with
+records, it neither counts on the follower nor has it proposed for the ISR: the follower cuts its
+log there and fetches like any other that is behind. Where too few would stay in sync it goes on as
+it is: what it has behind the damage may be needed.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ EXPECTED = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
+SHORTEST_BACKOFF_MS = 100
+MOST_DOUBLINGS = 20
 _length = Struct(">i").unpack_from
 
 
@@ -72,6 +76,7 @@ class FollowerRole:
         "in_sync",
         "refusal",
         "fetches_from_ms",
+        "refusals",
         "is_fenced",
         "lost",
         "damage",
@@ -82,6 +87,7 @@ class FollowerRole:
         self.leader = partition.leader
         self.epoch = partition.leader_epoch
         self.fetches_from_ms = 0  # not before; the leader has refused something
+        self.refusals = 0  # in a row
         self.is_fenced = False  # the leader has a newer epoch: the metadata will tell us
         self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
         self.damage: int | None = None  # our log cannot be read from here on
@@ -101,20 +107,24 @@ class FollowerRole:
         if self.leader == NO_LEADER or self.is_fenced or self.lost or now_ms < self.fetches_from_ms:
             return None
         found = replica.log
-        if self.damage is not None:
-            if not self.is_counted_on:
-                self._repair(self.damage, wall_ms)
-            elif self.in_sync > replica.minimum:
+        if self.damage is not None and not found.start_offset <= self.damage < found.end_offset:
+            self.damage = None  # it is gone by other ways
+        if self.damage is not None and (not self.is_counted_on or self.in_sync > replica.minimum):
+            if self.is_counted_on:
                 self.back_off(now_ms)
-                return Position(self.damage, self.epoch, found.epochs.latest, found.start_offset)
+            return Position(self.damage, self.epoch, found.epochs.latest, found.start_offset)
         if replica.vouched_end() < found.end_offset:
             return None  # a fetch says that we have it, and a power cut could take it back
         return Position(found.end_offset, self.epoch, found.epochs.latest, found.start_offset)
 
     def take(self, asked: Position, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
         """What the leader has answered to a fetch from `asked`."""
-        if asked.leader_epoch != self.epoch or asked.offset != self.replica.log.end_offset:
+        if asked.leader_epoch != self.epoch:
             return  # of another time
+        if asked.offset != self.replica.log.end_offset:
+            if asked.offset == self.damage and not self.is_counted_on:
+                self._told_of_damage(answer, now_ms, wall_ms)
+            return
         code = answer.error_code
         if code != self.refusal:
             self.refusal = code
@@ -127,6 +137,7 @@ class FollowerRole:
         if code == ErrorCode.NONE:
             try:
                 self._take_records(answer, wall_ms)
+                self.refusals = 0
             except (KafkaError, OSError) as refusal:
                 log.error("%s-%d: %s", self.replica.topic, self.replica.index, refusal)
                 self.back_off(now_ms)
@@ -138,7 +149,11 @@ class FollowerRole:
             self.back_off(now_ms)
 
     def back_off(self, now_ms: int) -> None:
-        self.fetches_from_ms = now_ms + self.replica.broker.settings.fetch_backoff_ms
+        """A new leader often hears of its role some milliseconds after its followers, and acks=all
+        waits for these: only who refuses again and again is left in peace for so long."""
+        longest_ms = self.replica.broker.settings.fetch_backoff_ms
+        self.fetches_from_ms = now_ms + min(SHORTEST_BACKOFF_MS << self.refusals, longest_ms)
+        self.refusals = min(self.refusals + 1, MOST_DOUBLINGS)
 
     def _take_records(self, answer: PartitionData, wall_ms: int) -> None:
         replica = self.replica
@@ -192,6 +207,26 @@ class FollowerRole:
             return False
         self.damage = offset
         return True
+
+    def _told_of_damage(self, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
+        """The leader has heard from where on we lack records, and that we are not in sync.
+
+        Only records in its answer say so: as long as it may have proposed us for the ISR, by what
+        we had before, it gives none, and what we have must stay. These records are not taken, for
+        the fetch named the epoch of our last batch, which is behind the damage.
+        """
+        code, diverging = answer.error_code, answer.diverging_epoch
+        if code == ErrorCode.NONE and (diverging is None or diverging.end_offset < 0):
+            if answer.records and self.damage is not None:
+                self._repair(self.damage, wall_ms)
+            else:
+                self.back_off(now_ms)
+        elif code == ErrorCode.NONE or code in OFFSETS_ELSEWHERE:
+            self.damage = None  # first fetch as usual: the logs part elsewhere; then look again
+        elif code == ErrorCode.FENCED_LEADER_EPOCH:
+            self.is_fenced = True
+        else:
+            self.back_off(now_ms)
 
     def _repair(self, damage: int, wall_ms: int) -> None:
         """Cut the damage off: nobody counts on what is behind it."""

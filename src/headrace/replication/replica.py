@@ -340,6 +340,10 @@ class Replica(Generic[L]):
         self.advance()
         if position.start_offset != known_start:
             self.on_progress(self)  # somebody may wait for records to be gone everywhere
+        if position.offset < self.high_watermark and follower in leading.maximal_isr:
+            # It asks again for what is committed, and counts as one that has it, or may do so by
+            # now: it must keep what it has until it has left the ISR, so it gets no records.
+            return Replicated()
         return Replicated(records)
 
     def find_divergence(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
@@ -367,13 +371,18 @@ class Replica(Generic[L]):
             log.info("%s-%d: %s stay in sync, others lag", self.topic, self.index, shrunk)
             self._propose(leading, shrunk)
         else:
-            for follower, progress in leading.followers.items():
-                if progress.end_offset == self.log.end_offset:
-                    grown = leading.grow(follower, self.high_watermark)
-                    if grown is not None:
-                        self._propose(leading, grown)
-                        break
+            self._let_join(leading)
         self.advance()
+
+    def _let_join(self, leading: LeaderRole) -> None:
+        """One that had fetched all before it might join, and has nothing more to fetch. One at a
+        time, as with each proposal; the answer to it lets the next one join."""
+        for follower, progress in leading.followers.items():
+            if progress.end_offset == self.log.end_offset:
+                grown = leading.grow(follower, self.high_watermark)
+                if grown is not None:
+                    self._propose(leading, grown)
+                    return
 
     def _propose(self, leading: LeaderRole, isr: tuple[int, ...]) -> None:
         self.broker.isr_changes.propose(self, leading.propose(self.topic_id, self.index, isr))
@@ -386,6 +395,8 @@ class Replica(Generic[L]):
         self.partition_epoch = leading.partition_epoch
         self.in_sync = len(leading.isr)
         self.advance()
+        if answer.error_code == ErrorCode.NONE:  # after a refusal its next fetch or `tick` asks
+            self._let_join(leading)
         return again
 
     def advance(self) -> None:

@@ -142,6 +142,8 @@ class ReplicaFetcher:
         following = None if replica is None else replica.following
         if following is None or following.leader != self.leader:
             return None
+        if self.broker.is_held_back(replica, now_ms):
+            return None
         return following.fetch_position(now_ms, wall_ms)
 
     def _fetch(self, changed: dict[Key, Position], forgotten: list[Key]) -> FetchRequest:

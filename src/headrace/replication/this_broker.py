@@ -50,6 +50,8 @@ class ThisBroker:
     isr_expands: int = 0
     # A follower's replica has been flushed: what it has it may say that it has.
     on_flushed: Callable[[Any], None] = lambda replica: None
+    # Whether a follower's replica must not fetch now: it is throttled, and not in sync.
+    is_held_back: Callable[[Any, int], bool] = lambda replica, now_ms: False
 
     def may_join_isr(self, broker_id: int, fetched_epoch: int | None) -> bool:
         """Whether the broker is there for good, and is the same start of it that has fetched: one

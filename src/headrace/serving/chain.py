@@ -47,6 +47,8 @@ def chain(
             purgatory.park(after)
         if step.answer is None and expired:
             return step.inner.attempt(True)
+        if isinstance(step.answer, Exception):
+            raise step.answer  # the second wait was refused: that is no answer to go on with
         return step.answer
 
     def complete(answer: Any) -> None:

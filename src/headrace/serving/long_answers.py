@@ -59,7 +59,7 @@ def answering_of(route: Route, call: Call, at: int) -> Answering:
     yield  # reading the last array may have taken long
     handle = route.handle_large or route.handle
     answer = handle(route.owner, request, call)
-    if type(answer) is GeneratorType:
+    while type(answer) is GeneratorType:  # a large request, and perhaps a long answer to it
         answer = yield from answer
     return answer
 

@@ -19,11 +19,22 @@ class Rate:
     The sum is kept; all samples are looked at only when one of them may have become too old.
     """
 
-    __slots__ = ("_samples", "_sample_ms", "_kept", "_current", "_total", "_oldest_ms", "_look_ms")
+    __slots__ = (
+        "_samples",
+        "_sample_ms",
+        "_least_ms",
+        "_kept",
+        "_current",
+        "_total",
+        "_oldest_ms",
+        "_look_ms",
+    )
 
-    def __init__(self, samples: int, sample_ms: int) -> None:
+    def __init__(self, samples: int, sample_ms: int, *, least_ms: int | None = None) -> None:
+        """`least_ms`: what is measured over at least, in place of all samples but one."""
         self._samples = samples
         self._sample_ms = sample_ms
+        self._least_ms = least_ms
         self._kept: list[list[float]] = []  # start, last event, sum
         self._current = 0
         self._total = 0.0
@@ -53,6 +64,9 @@ class Rate:
         if now_ms >= self._look_ms:
             self._look(now_ms)
         elapsed_ms = now_ms - self._oldest_ms
+        if self._least_ms is not None:
+            elapsed_ms = max(elapsed_ms, self._least_ms)
+            return self._total * 1000 / elapsed_ms, elapsed_ms
         lacking = self._samples - 1 - int(elapsed_ms // self._sample_ms)
         if lacking > 0:
             elapsed_ms += lacking * self._sample_ms

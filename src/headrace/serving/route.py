@@ -109,7 +109,11 @@ class Route:
 
 
 def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
-    at = body_of(route, frame, client_id_length)
+    at = 10 + client_id_length if client_id_length > 0 else 10
+    if route.flexible and at < len(frame) and frame[at] == 0:
+        at += 1  # a header without tags, as nearly all are: what `body_of` says, without the call
+    elif route.flexible or at > len(frame):
+        at = body_of(route, frame, client_id_length)
     try:
         request, _ = route.decode(frame, at)
     except (MalformedMessage, *BROKEN) as malformed:

@@ -19,6 +19,7 @@ from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import (
     ATTRIBUTES_AT,
+    COMPRESSION_MASK,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -27,6 +28,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     BatchHeader,
 )
+from headrace.protocol.record_batch.bounds import count_fits
 from headrace.storage import append_rules
 from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.batch_headers import PREFIX
@@ -84,6 +86,9 @@ class LogWriter:
             or not settings.takes_batches_as_they_are
             # More records than fit uncompressed: it is compressed well, or it lies.
             or count * SMALLEST_RECORD > size - HEADER_SIZE
+            and not count_fits(
+                count, size - HEADER_SIZE, compressed=attributes & COMPRESSION_MASK != 0
+            )
         ):
             records = append_rules.prepare(records, settings, wall_ms)
             length, timestamp = append_rules.length_and_timestamp(records)

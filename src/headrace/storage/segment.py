@@ -293,9 +293,10 @@ class Segment:
         if position - self.last_entry_at > index_interval:
             self._add_index_entries(last_offset, position)
         self.size = position + size
-        self.recent[base_offset] = position
-        if len(self.recent) > RECENT_BATCHES:
-            self.less_recent, self.recent = self.recent, {}
+        recent = self.recent
+        recent[base_offset] = position
+        if len(recent) > RECENT_BATCHES:
+            self.less_recent, self.recent = recent, {}
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         """Point both indexes at the batch at `position`. A log rolls before an index is full; a

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from headrace.environment import FileSlice
-from headrace.storage.damage import TO_THE_END, Damage, DamagedRecords
+from headrace.storage.batch_scan import DamagedRange
+from headrace.storage.damage import TO_THE_END, Damage, DamagedRecords, damage_of
 from headrace.storage.flush import Flushable
 from headrace.storage.segment import Segment
 from headrace.storage.transaction_check import check_aborted
@@ -140,6 +141,18 @@ class SegmentList:
     def damage(self) -> list[Damage]:
         """What is known to be damaged, in the order of offsets."""
         return [damage for segment in self.items for damage in segment.damage]
+
+    def note_damage(self, segment: Segment, found: list[DamagedRange]) -> int:
+        """Somebody has read all of a closed segment: note what was not known; answers how many
+        ranges that are. Known ranges stay, also where this reading found nothing."""
+        behind = self.bases[self.number_at(segment.base_offset) + 1]
+        found = [each._replace(next_offset=each.next_offset or behind) for each in found]
+        new = [damage_of(segment.base_offset, each) for each in found]
+        for known in segment.damage:
+            new = [d for d in new if d.end <= known.position or d.position >= known.end]
+        segment.damage = sorted([*segment.damage, *new], key=lambda damage: damage.position)
+        segment.findings.damaged(segment.path, new)
+        return len(new)
 
     def first_damage(self, start_offset: int) -> int | None:
         """The first offset that is known to be unreadable, from where the log begins."""

@@ -43,6 +43,7 @@ class Bench:
         *,
         flushes_wait=False,
         compaction=None,
+        scrub=None,
         request_clock=None,
         open_files=100,
         disk=None,
@@ -69,6 +70,7 @@ class Bench:
             space=lambda: (1_000_000, 500_000),
             open_files=open_files,
             compaction=compaction,
+            scrub=scrub,
             request_clock=request_clock,
         )
         self.settle()

@@ -3,7 +3,7 @@
 from headrace.controller.handlers import broker_heartbeat, broker_registration
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_topics, fetch, list_offsets, produce
+from headrace.protocol.messages import create_topics, delete_records, fetch, list_offsets, produce
 from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from headrace.serving.api import Call
@@ -166,3 +166,44 @@ def test_what_is_committed_is_remembered_over_a_restart(tmp_path):
     replica = again.node.broker.topics.by_name["orders"].replicas[0]
     assert replica.log.end_offset == 2
     assert replica.high_watermark in (1, 2), "broker 2 is fenced: what follows is decided anew"
+
+
+def test_a_throttled_follower_waits_for_its_rate_until_it_is_in_sync(tmp_path):
+    bench = Leading(tmp_path)
+    bench.follow(0)
+    bench.pass_time(46_000)
+    bench.produce("orders", "x" * 2_000, acks=1)
+    bench.pass_time(46_000)
+    assert bench.partition.isr == (1,)
+    bench.produce("orders", "y" * 2_000, acks=1)
+    bench.alter(2, "orders", leader_replication_throttled_replicas="0:1")
+    bench.alter(4, "1", leader_replication_throttled_rate="1000")
+    assert bench.follow(0).records, "the first is above the rate, which nobody could know"
+    held_back = bench.follow(1, last_epoch=0)
+    assert not held_back.records and held_back.high_watermark == 2
+    bench.pass_time(12_000)
+    assert bench.follow(1, last_epoch=0).records
+    assert not bench.follow(1, last_epoch=0).records
+    bench.follow(2, last_epoch=0)
+    bench.advance(100)
+    assert bench.partition.isr == (1, FOLLOWER)
+    bench.produce("orders", "z", acks=1)
+    assert bench.follow(2, last_epoch=0).records, "acks=all waits for it"
+
+
+def test_records_that_all_replicas_have_deleted_are_not_waited_for(tmp_path):
+    bench = Leading(tmp_path)
+    bench.produce("orders", "a", "b", acks=1)
+    bench.follow(0)
+    bench.follow(2, last_epoch=0)
+
+    def deleted(before):
+        part = delete_records.DeleteRecordsPartition(0, before)
+        topic = delete_records.DeleteRecordsTopic("orders", [part])
+        request = delete_records.DeleteRecordsRequest([topic], 10_000)
+        return bench.ask(delete_records, request, version=2)
+
+    answer = deleted(before=0)
+    assert answer != PARKED, "the follower begins at 0 as well"
+    assert answer.topics[0].partitions[0].low_watermark == 0
+    assert deleted(before=1) == PARKED, "it has not heard of that"

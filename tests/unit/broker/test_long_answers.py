@@ -5,14 +5,18 @@ In these stories each turn of the loop comes one step further with them.
 
 import pytest
 
+from headrace.broker.handlers import offset_fetch as offset_fetch_handler
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
     add_partitions_to_txn,
+    alter_configs,
     consumer_group_heartbeat,
+    delete_records,
     delete_topics,
     describe_configs,
     describe_groups,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -24,6 +28,7 @@ from headrace.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     txn_offset_commit,
+    write_txn_markers,
 )
 from headrace.serving.api import Refused
 from tests.unit.broker.bench import PARKED
@@ -56,6 +61,11 @@ def committed_of_many():
     topic = offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), list(range(MANY)))
     group = offset_fetch.OffsetFetchRequestGroup("g", topics=[topic])
     return offset_fetch.OffsetFetchRequest(groups=[group])
+
+
+def committed_of_many_in_one_group(group="g"):
+    topic = offset_fetch.OffsetFetchRequestTopic("orders", list(range(MANY)))
+    return offset_fetch.OffsetFetchRequest(group, [topic])
 
 
 def commit_of_many(indexes=range(MANY)):
@@ -103,6 +113,31 @@ LARGE = {
             p.partition_index: p.error_code for p in answer.groups[0].topics[0].partitions
         },
     ),
+    "OffsetFetch before many groups": (
+        offset_fetch,
+        7,
+        lambda: committed_of_many_in_one_group(),
+        lambda answer: {p.partition_index: p.error_code for p in answer.topics[0].partitions},
+    ),
+    "OffsetFetch without a place for errors": (
+        offset_fetch,
+        1,
+        lambda: committed_of_many_in_one_group("g" * 300),
+        lambda answer: {p.partition_index: p.error_code for p in answer.topics[0].partitions},
+    ),
+    "Metadata with what one may do": (
+        metadata,
+        9,
+        lambda: metadata.MetadataRequest(
+            [metadata.MetadataRequestTopic(name=name) for name in ("orders", *NAMES)],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=True,
+        ),
+        lambda answer: {
+            "operations": answer.cluster_authorized_operations,
+            **{topic.name: topic.error_code for topic in answer.topics},
+        },
+    ),
     "FindCoordinator": (
         find_coordinator,
         4,
@@ -125,6 +160,70 @@ LARGE = {
             ],
         ),
         lambda answer: {part.partition: part.error_code for part in answer.topics[0].partitions},
+    ),
+    "DeleteRecords": (
+        delete_records,
+        2,
+        lambda: delete_records.DeleteRecordsRequest(
+            [
+                delete_records.DeleteRecordsTopic(
+                    "orders",
+                    [
+                        delete_records.DeleteRecordsPartition(index, -1)
+                        for index in range(len(NAMES))
+                    ],
+                )
+            ],
+            1_000,
+        ),
+        lambda answer: {
+            part.partition_index: part.error_code for part in answer.topics[0].partitions
+        },
+    ),
+    "WriteTxnMarkers": (
+        write_txn_markers,
+        1,
+        lambda: write_txn_markers.WriteTxnMarkersRequest(
+            [
+                write_txn_markers.WritableTxnMarker(
+                    7,
+                    0,
+                    True,
+                    [
+                        write_txn_markers.WritableTxnMarkerTopic(
+                            "orders", [*range(len(NAMES)), *range(len(NAMES))]
+                        )
+                    ],
+                    0,
+                )
+            ]
+        ),
+        lambda answer: {
+            part.partition_index: part.error_code for part in answer.markers[0].topics[0].partitions
+        },
+    ),
+    "DescribeQuorum": (
+        describe_quorum,
+        2,
+        lambda: describe_quorum.DescribeQuorumRequest(
+            [
+                describe_quorum.RequestTopicData(
+                    "__cluster_metadata",
+                    [describe_quorum.RequestPartitionData(index) for index in range(MANY)],
+                )
+            ]
+        ),
+        lambda answer: {
+            part.partition_index: part.error_code for part in answer.topics[0].partitions
+        },
+    ),
+    "AlterConfigs": (
+        alter_configs,
+        2,
+        lambda: alter_configs.AlterConfigsRequest(
+            [alter_configs.AlterConfigsResource(2, name, []) for name in ("orders", *NAMES)]
+        ),
+        lambda answer: {each.resource_name: each.error_code for each in answer.responses},
     ),
     "DescribeProducers": (
         describe_producers,
@@ -168,6 +267,34 @@ def test_a_large_request_is_answered_in_slices_as_it_would_be_at_once(bench, nam
     bench.settle()
     assert codes(bench.answer_on(session, messages, version)) == at_once
     assert len(at_once) >= MANY and not session.muted and not session.line
+
+
+def test_keys_are_looked_for_in_slices_also_when_their_topic_is_made_first(bench):
+    bench.slowly = True
+    session = bench.connect()
+    request = find_coordinator.FindCoordinatorRequest("", 1, NAMES)
+    assert bench.ask(find_coordinator, request, version=4, session=session) == PARKED
+    while "__transaction_state" not in bench.node.broker.image.topics:
+        bench.settle()
+    bench.settle()
+    assert session.line, "it is answered in slices from now on"
+    bench.slowly = False
+    bench.settle()
+    found = bench.answer_on(session, find_coordinator, 4).coordinators
+    assert [(each.key, each.error_code) for each in found] == [(name, E.NONE) for name in NAMES]
+
+
+def test_a_part_of_very_many_partitions_is_taken_without_going_through_all_of_them():
+    class OnlyInSlices(list):
+        def __iter__(self):
+            raise AssertionError("all of them at once")
+
+    indexes = OnlyInSlices([*range(MANY), *range(MANY)])
+    topic = offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), indexes)
+    group = offset_fetch.OffsetFetchRequestGroup("g", topics=[topic])
+    parts = [part.topics[0].partition_indexes for part in offset_fetch_handler.parts_of(group)]
+    assert sum(parts, []) == list(range(MANY)), "each once"
+    assert max(map(len, parts)) <= offset_fetch_handler.PARTITIONS_PER_PART
 
 
 def test_a_large_commit_is_refused_from_where_it_may_not_go_on(bench):

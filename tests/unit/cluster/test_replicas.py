@@ -222,3 +222,16 @@ def test_a_client_reads_what_is_committed_from_any_replica(cluster: Replicated) 
         member.ask(CLIENTS, fetch, request, answers.append, 12)
         [found] = answers[0].responses[0].partitions
         assert found.high_watermark == 1 and len(found.records) > 0
+
+
+def test_followers_of_a_quiet_partition_are_in_sync_soon(cluster: Replicated) -> None:
+    """Both may have fetched all before they may join, and nothing makes them fetch again."""
+    assert cluster.produce("a").error_code == ErrorCode.NONE
+    away = [member for member in cluster.members.values() if member is not cluster.leader()]
+    away[0].kill()
+    cluster.wait(lambda: len(cluster.isr()) == 2)
+    cluster.world.run(20_000)
+    begun_ms = cluster.world.now_ms
+    away[0].start()
+    cluster.wait(lambda: len(cluster.isr()) == 3)
+    assert cluster.world.now_ms - begun_ms < 500, "not with the next look, 15 s later"

@@ -8,8 +8,9 @@ import pytest
 
 from headrace.consensus.formatting import METADATA_FOLDER
 from headrace.consensus.voters import Voter
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import add_raft_voter, remove_raft_voter
+from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.storage.log_folder import STRAY
 from tests.unit.cluster.harness import CLIENTS, CLUSTER_ID, FOLDER, Cluster, Member, voter
 
@@ -129,3 +130,95 @@ def test_a_broker_without_its_metadata_keeps_what_was_made_after_the_leaders_sna
     assert broker.node.controller.log.latest_snapshot_end == ended_at, "it knows no late topic"
     cluster.wait(lambda: broker.node.ready)
     assert not [name for name in broker.disk.list(FOLDER) if name.endswith(STRAY)]
+
+
+def test_a_node_that_lost_its_disk_leads_again_when_it_has_caught_up() -> None:
+    """The metadata name the lost folder for its replicas until it tells where they lie now; whoever
+    is in sync in a folder that its broker does not have would never be elected."""
+    cluster = Cluster(3, min_insync_replicas=1)
+    cluster.start()
+    cluster.wait_until_ready()
+    active = cluster.wait_for_controller()
+    answers = cluster.create(active, "orders", replicas=2, partitions=3)
+    cluster.wait(lambda: answers and "orders" in active.node.broker.image.topics)
+    lost = next(m for m in cluster.members.values() if m is not active)
+    lost.kill()
+    lost.lose_disk(directory_id=b"another-folder".ljust(16))
+    lost.start()
+    cluster.wait(lambda: lost.node.ready)
+
+    def partitions() -> list[Any]:
+        return list(active.node.controller.committed_image.topics["orders"].partitions)
+
+    cluster.wait(lambda: all(len(partition.isr) == 2 for partition in partitions()))
+    for partition in partitions():
+        if lost.id in partition.replicas:
+            place = partition.directories[partition.replicas.index(lost.id)]
+            assert place == lost.voter.directory_id
+    shared = next(
+        index
+        for index, partition in enumerate(partitions())
+        if lost.id in partition.replicas and active.id not in partition.replicas
+    )
+    other = next(m for m in cluster.members.values() if m not in (active, lost))
+    other.stop()
+    cluster.wait(lambda: partitions()[shared].leader == lost.id)
+
+
+def test_a_removed_controller_decides_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    """It is deposed with the commit of its own removal; who listens to that commit may still ask it
+    for a change, such as an in-sync replica that has caught up."""
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.wait_until_ready()
+    active = cluster.wait_for_controller()
+    controller, refusals = active.node.controller, []
+
+    def ask_for_a_change(image: Any) -> None:
+        if not controller.log.host.leads:
+            with pytest.raises(KafkaError) as refused:
+                controller.append([NoOpRecord()], active.clock)
+            refusals.append(refused.value.code)
+
+    controller.on_committed.append(ask_for_a_change)
+    request = remove_raft_voter.RemoveRaftVoterRequest(
+        cluster_id=CLUSTER_ID, voter_id=active.id, voter_directory_id=active.voter.directory_id
+    )
+    answers: list[Any] = []
+    active.ask(CLIENTS, remove_raft_voter, request, answers.append)
+    controller.append([NoOpRecord()], active.clock)  # committed together with the removal
+    cluster.wait(lambda: cluster.wait_for_controller() is not active)
+    assert not controller.is_active
+    assert set(refusals) == {ErrorCode.NOT_CONTROLLER}
+    assert "failed" not in caplog.text
+
+
+def test_an_old_snapshot_that_a_power_cut_brings_back_costs_no_record() -> None:
+    """Its removal was not flushed. The log then seems to begin earlier than the epochs that are
+    noted of it, which once counted as another log than the newest snapshot's: all of it was cut,
+    records that the quorum had committed too."""
+    small = {
+        "metadata_log_max_record_bytes_between_snapshots": 1_000,
+        "metadata_max_retention_bytes": 1_000,
+    }
+    cluster = Cluster(3, **small)
+    cluster.start()
+    cluster.wait_until_ready()
+    active = cluster.wait_for_controller()
+    member = next(m for m in cluster.members.values() if m is not active)
+    folder = f"{FOLDER}/{METADATA_FOLDER}"
+    oldest = next(n for n in member.disk.list(folder) if n.endswith(".checkpoint"))
+    content = member.disk.read_file(f"{folder}/{oldest}")
+    for number in range(6):
+        answers = cluster.create(active, f"topic-{number}", replicas=2)
+        cluster.wait(lambda answers=answers: answers)
+        cluster.world.run(1_500)
+    before = member.node.controller.log
+    latest = before.latest_snapshot_end
+    cluster.wait(lambda: not member.disk.exists(f"{folder}/{oldest}"))
+    end_offset = before.log.end_offset
+    assert latest is not None and latest < end_offset, "some records are in no snapshot"
+    member.kill(loses=False)
+    member.disk.write_file(f"{folder}/{oldest}", [content])
+    member.start()
+    assert member.node.controller.log.log.end_offset == end_offset

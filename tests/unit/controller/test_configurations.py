@@ -14,15 +14,19 @@ import pytest
 from headrace.controller.configurations import (
     Alteration,
     Alterations,
+    Judge,
     Operation,
     Resource,
     alter_incrementally,
+    changed,
     late,
+    refused_by_this_broker,
     replace_all,
 )
 from headrace.controller.handlers import alter_configs as alter_handler
 from headrace.controller.handlers import incremental_alter_configs as incremental_handler
-from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.metadata.config_definitions.definition import BadValue
+from headrace.metadata.image import BrokerImage, MetadataImage, TopicImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import alter_configs, incremental_alter_configs
 from headrace.serving.api import Call, Parked
@@ -329,3 +333,47 @@ def test_a_request_whose_time_is_up_says_so_only_of_what_is_open() -> None:
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def of_three_brokers() -> MetadataImage:
+    brokers = {
+        number: BrokerImage(number, 1, bytes(16), (), {}, None, False, False, ())
+        for number in (1, 2, 3)
+    }
+    return MetadataImage("cluster", brokers=brokers)
+
+
+def test_the_controller_changes_settings_of_any_broker_that_is_registered() -> None:
+    asked_to_judge = []
+    for name, code in (("1", NONE), ("3", NONE), ("4", INVALID_REQUEST)):
+        wanted = Resource(BROKER, name, [Alteration("log.cleaner.backoff.ms", SET, "16000")])
+        decided = alter_incrementally(
+            of_three_brokers(),
+            GIVEN,
+            [wanted],
+            validate_only=False,
+            require_usable=lambda settings, name=name: asked_to_judge.append(name),
+        )
+        assert [outcome.code for outcome in decided.outcomes] == [code]
+        assert [record.resource_name for record in decided.records] == ([name] if not code else [])
+    assert asked_to_judge == ["1"], "what another was started with is not known here"
+
+
+def test_the_broker_that_is_asked_judges_its_own_settings_before_they_are_handed_on() -> None:
+    def refuse_all_of_them(settings: Mapping[str, str]) -> None:
+        raise BadValue("the certificate cannot be read")
+
+    def refused(*names: str, usable: bool = True) -> list[int] | None:
+        resources = [
+            Resource(BROKER, name, [Alteration("log.cleaner.backoff.ms", SET, "16000")])
+            for name in names
+        ]
+        judge = Judge(lambda _: None, (lambda _: None) if usable else refuse_all_of_them)
+        found = refused_by_this_broker(of_three_brokers(), GIVEN, resources, changed, judge)
+        return None if found is None else [outcome.code for outcome in found]
+
+    assert refused("") is None and refused("1") is None
+    assert refused("2") == [INVALID_REQUEST], "that broker knows what it was started with"
+    assert refused("two") == [INVALID_REQUEST]
+    assert refused("1", usable=False) == [INVALID_REQUEST]
+    assert refused("", "3") == [INVALID_REQUEST] * 2, "handed on whole or not at all"

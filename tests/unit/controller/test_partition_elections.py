@@ -8,7 +8,14 @@ import pytest
 
 from headrace.controller.brokers import fence, unfence
 from headrace.controller.partition_elections import broker_leaves, broker_returns
+from headrace.controller.replica_directories import assign_replicas
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from headrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    RequestDirectoryData,
+    RequestPartitionData,
+    RequestTopicData,
+)
 from headrace.protocol.messages.config_record import ConfigRecord
 from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
 from headrace.protocol.messages.partition_record import PartitionRecord
@@ -103,3 +110,17 @@ def test_fencing_and_unfencing_write_the_change_of_the_broker_too() -> None:
     assert fenced.brokers[1].fenced
     back = after(fenced, unfence(fenced, 1))
     assert back.brokers[1].alive and partition(back).leader == 2
+
+
+def test_a_last_known_leader_whose_folder_was_lost_is_not_elected() -> None:
+    """It comes back with an empty folder: leading with that would lose everything, unasked."""
+    old, new = b"lost folder".ljust(16), b"new folder".ljust(16)
+    image = cluster(
+        isr=[], leader=NO_LEADER, last_known_elr=[1], directories=[old, bytes(16), bytes(16)]
+    )
+    image = after(image, [RegisterBrokerRecord(broker_id=1, broker_epoch=1, log_dirs=[new])])
+    named = RequestTopicData(TOPIC, [RequestPartitionData(0)])
+    request = AssignReplicasToDirsRequest(1, 1, [RequestDirectoryData(new, [named])])
+    assigned = partition(after(image, assign_replicas(image, request, 2).records))
+    assert assigned.directories[0] == new
+    assert (assigned.leader, assigned.isr, assigned.last_known_elr) == (NO_LEADER, (), ())

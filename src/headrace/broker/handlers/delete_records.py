@@ -24,6 +24,7 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import TOPIC, require
@@ -42,7 +43,22 @@ class Deletion(NamedTuple):
 def handle(
     broker: Broker, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse | Parked:
-    topics, deletions = [], []
+    deletions: list[Deletion] = []
+    topics = delete_all(broker, request, call, deletions)
+    return answer(broker, request, call, topics, deletions)
+
+
+def handle_large(broker: Broker, request: DeleteRecordsRequest, call: Call) -> Steps:
+    """Partitions are independent of one another: others are served between two of them."""
+    deletions: list[Deletion] = []
+    topics = yield from in_steps(delete_all)(broker, request, call, deletions)
+    return answer(broker, request, call, topics, deletions)
+
+
+def delete_all(
+    broker: Broker, request: DeleteRecordsRequest, call: Call, deletions: list[Deletion]
+) -> list[DeleteRecordsTopicResult]:
+    topics = []
     for topic in request.topics:
         results = []
         for part in topic.partitions:
@@ -57,6 +73,17 @@ def handle(
                 result = DeleteRecordsPartitionResult(index, -1, refusal.code)
             results.append(result)
         topics.append(DeleteRecordsTopicResult(topic.name, results))
+    return topics
+
+
+def answer(
+    broker: Broker,
+    request: DeleteRecordsRequest,
+    call: Call,
+    topics: list[DeleteRecordsTopicResult],
+    deletions: list[Deletion],
+) -> DeleteRecordsResponse | Parked:
+    """Now, or when the records are gone from every replica and the disk knows it."""
     response = DeleteRecordsResponse(0, topics)
     shared = [each for each in deletions if each.leader.leading is not None]
     if not deletions or not (broker.durable or shared):
@@ -65,7 +92,10 @@ def handle(
     if broker.durable:
         number = broker.start_offsets.ask([each.leader.log for each in deletions])
     deadline_ms = call.now.monotonic_ms + request.timeout_ms
-    return _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
+    parked = _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
+    # All may begin there already: then nothing happens that would wake the request.
+    answer = parked.attempt(False)
+    return parked if answer is None else answer
 
 
 def _when_done(
@@ -123,4 +153,4 @@ def delete_before(
     return leader, target
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 3))
+API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=handle_large)

@@ -82,23 +82,28 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
     if follower is not None and meter is not None:
         meter.exempt()
         meter = None
-    try:
-        session, incremental = find_session(
-            broker, request, by_id=by_id, is_followers=follower is not None, now_ms=now_ms
-        )
-    except KafkaError as refusal:
-        return FetchResponse(error_code=refusal.code)
-    entries = named_entries(request, session, by_id=by_id)
-    if session is not None and not broker.fetch_sessions.has_room_for(session):
-        broker.fetch_sessions.close(session.id)
-        if incremental:
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session, entries = None, named_entries(request, None, by_id=by_id)
-    if session is not None and broker.authorizer is not None:
-        session.rights_are_of(broker.authorizer.changes)
-    if incremental and session is not None and not session.entries:
-        broker.fetch_sessions.close(session.id)  # everything was forgotten
-        session, incremental = None, False
+    session: FetchSession | None = None
+    incremental = False
+    # Most clients that use no sessions say so like this: nothing to find, close or keep.
+    if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
+        try:
+            session, incremental = find_session(
+                broker, request, by_id=by_id, is_followers=follower is not None, now_ms=now_ms
+            )
+        except KafkaError as refusal:
+            return FetchResponse(error_code=refusal.code)
+    entries = named_entries(request, session, by_id)
+    if session is not None:
+        if not broker.fetch_sessions.has_room_for(session):
+            broker.fetch_sessions.close(session.id)
+            if incremental:
+                return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            session, entries = None, named_entries(request, None, by_id)
+        elif broker.authorizer is not None:
+            session.rights_are_of(broker.authorizer.changes)
+        if incremental and session is not None and not session.entries:
+            broker.fetch_sessions.close(session.id)  # everything was forgotten
+            session, incremental = None, False
     return Fetch(
         broker,
         request,
@@ -149,7 +154,7 @@ def find_session(
 
 
 def named_entries(
-    request: FetchRequest, session: FetchSession | None, *, by_id: bool
+    request: FetchRequest, session: FetchSession | None, by_id: bool
 ) -> dict[Key, Entry]:
     """What the request names, taken over into the session if there is one."""
     known = session.entries if session is not None else {}
@@ -324,6 +329,8 @@ class Fetch:
         first = self.total_bytes == 0
         try:
             leader = self.find_leader(key, entry)
+            if self.is_held_back(leader, follower):
+                left, first = 0, False
             found = leader.replicate(
                 follower,
                 epoch,
@@ -339,6 +346,20 @@ class Fetch:
             self.total_bytes += found.records.length
             answer.records = found.records
         return answer
+
+    def is_held_back(self, leader: PartitionLeader, follower: int) -> bool:
+        """The follower is throttled, the rate is used up, and nobody waits for it."""
+        quota = self.broker.replica_fetching.quotas.leader
+        if not quota.topics or not quota.is_throttled(leader.topic, leader.index):
+            return False
+        in_sync = leader.leading is not None and follower in leader.leading.isr
+        return not in_sync and quota.is_exceeded(self.broker.now.monotonic_ms)
+
+    def count_throttled(self) -> None:
+        quota = self.broker.replica_fetching.quotas.leader
+        for entry, answer in self.answers:
+            if answer.records and quota.is_throttled(entry.topic, entry.index):
+                quota.record(len(answer.records), self.broker.now.monotonic_ms)
 
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
         """Also asks whether the reader may read; each time, as that may change while it waits."""
@@ -400,6 +421,8 @@ class Fetch:
         response = FetchResponse(0, NONE, self.session.id if self.session is not None else 0)
         response.responses = group_by_topic(self.answers)
         self.broker.bytes_out += self.total_bytes
+        if self.follower is not None and self.broker.replica_fetching.quotas.leader.topics:
+            self.count_throttled()
         if self.session is not None:
             self.remember()
         return response

@@ -7,6 +7,9 @@ group or transactional id. Not done: the coordinator of share groups' state (typ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from headrace.broker.broker import Broker
 from headrace.broker.brokers_at_hand import endpoint_of
 from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
@@ -35,42 +38,66 @@ def handle(
 ) -> FindCoordinatorResponse | Parked:
     many = call.version >= FIRST_VERSION_WITH_MANY
     keys = request.coordinator_keys if many else [request.key]
-    coordinator = broker.coordinators.get(request.key_type)
 
     def answer() -> FindCoordinatorResponse:
         found = find_all(broker, request, call, keys)
         return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
 
-    if (
-        coordinator is not None
-        and coordinator.topic not in broker.image.topics
-        and any(may_ask(broker, request.key_type, key, call) for key in keys)
-    ):
-        partitions, replicas, settings = coordinator.topic_rules()
-        # One that is away gets its replicas when it is back, as in Apache Kafka.
-        registered = len(broker.image.brokers)
-        if replicas > max(registered, 1):
-            coordinator.say_why_not(replicas, registered, call.now)
-            return answer()
-        try:
-            later: FindCoordinatorResponse | Parked = broker.controller.create_internal_topic(
-                coordinator.topic, partitions, replicas, settings, answer, call.now
-            )
-        except KafkaError:
-            return answer()  # a full disk: not available yet
-        return later
+    if lacks_topic(broker, request) and may_ask_one(broker, request, call, keys):
+        return with_topic(broker, request, call, answer)
     return answer()
 
 
 def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Steps:
-    """Many keys. If the coordinator's topic is to be made first, its size is the lesser matter."""
-    coordinator = broker.coordinators.get(request.key_type)
-    if call.version < FIRST_VERSION_WITH_MANY or (
-        coordinator is not None and coordinator.topic not in broker.image.topics
-    ):
+    """Many keys; also if the coordinator's topic is made first they are looked for in steps."""
+    if call.version < FIRST_VERSION_WITH_MANY:
         return handle(broker, request, call)
-    found = yield from in_steps(find_all)(broker, request, call, request.coordinator_keys)
-    return FindCoordinatorResponse(coordinators=found)
+    keys = request.coordinator_keys
+
+    def answer() -> Steps:
+        found = yield from in_steps(find_all)(broker, request, call, keys)
+        return FindCoordinatorResponse(coordinators=found)
+
+    if lacks_topic(broker, request):
+        may_make = yield from in_steps(may_ask_one)(broker, request, call, keys)
+        if may_make:
+            return with_topic(broker, request, call, answer)
+    return (yield from answer())
+
+
+def lacks_topic(broker: Broker, request: FindCoordinatorRequest) -> bool:
+    coordinator = broker.coordinators.get(request.key_type)
+    return coordinator is not None and coordinator.topic not in broker.image.topics
+
+
+def may_ask_one(
+    broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
+) -> bool:
+    """Who may ask for none of the keys makes no topic."""
+    for key in keys:  # noqa: SIM110 - a loop has steps, `any` is one
+        if may_ask(broker, request.key_type, key, call):
+            return True
+    return False
+
+
+def with_topic(
+    broker: Broker, request: FindCoordinatorRequest, call: Call, answer: Callable[[], Any]
+) -> Any | Parked:
+    """What `answer` gives when the coordinator's topic has been made."""
+    coordinator = broker.coordinators[request.key_type]
+    partitions, replicas, settings = coordinator.topic_rules()
+    # One that is away gets its replicas when it is back, as in Apache Kafka.
+    registered = len(broker.image.brokers)
+    if replicas > max(registered, 1):
+        coordinator.say_why_not(replicas, registered, call.now)
+        return answer()
+    try:
+        later: Any | Parked = broker.controller.create_internal_topic(
+            coordinator.topic, partitions, replicas, settings, answer, call.now
+        )
+    except KafkaError:
+        return answer()  # a full disk: not available yet
+    return later
 
 
 def find_all(

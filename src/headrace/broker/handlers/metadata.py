@@ -88,7 +88,7 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     """Many names; those that have to be made first are described when that is done."""
     wanted = yield from in_steps(each_once)(request.topics or ())
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
-    if by_id or not wanted or request.include_cluster_authorized_operations:
+    if by_id or not wanted:
         return handle(broker, request, call)
     operations = request.include_topic_authorized_operations
     request.topics = wanted
@@ -97,7 +97,10 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     def answer() -> Steps:
         steps = in_steps(describe_all)
         topics = yield from steps(broker, wanted, call, refused, operations=operations)
-        return respond(broker, call.session.listener, topics)
+        response = respond(broker, call.session.listener, topics)
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = on_cluster(broker, call)
+        return response
 
     missing = yield from in_steps(missing_topics)(broker, request)
     missing = [name for name in missing if name not in refused]

@@ -10,7 +10,7 @@ group, and shows only topics that one may DESCRIBE.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from headrace.broker.broker import Broker
@@ -35,7 +35,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.protocol.steps import Steps
+from headrace.protocol.steps import Steps, in_steps
 from headrace.serving.api import Api, Call, Parked, long
 from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC, may, require
@@ -69,22 +69,37 @@ def is_long(response: OffsetFetchResponse) -> bool:
 
 def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Steps:
     """Many partitions, asked for part by part: what one part tells of a group is told at once."""
-    if call.version < FIRST_VERSION_WITH_MANY:
-        return handle(broker, request, call)
     waits: list[Parked] = []
+    if call.version < FIRST_VERSION_WITH_MANY:
+        only = the_only_group(request)
+        answer = yield from fetch_in_parts(broker, only, request, call, waits)
+        found = yield from in_steps(as_one_group)(answer, only, call.version)
+        return or_refused(
+            after_all(waits, found), lambda code: refuse_one_group(request, code, call.version)
+        )
     groups: dict[str, OffsetFetchResponseGroup] = {}
     for wanted in request.groups:
-        if wanted.group_id in groups:
-            continue
-        answer = groups[wanted.group_id] = OffsetFetchResponseGroup(wanted.group_id)
-        for part in parts_of(wanted):
-            yield
-            found = fetch_group(broker, part, request, call, waits, answer)
-            if found.error_code:
-                groups[wanted.group_id] = found
-                break
-            add_part(answer, found)
+        if wanted.group_id not in groups:
+            answer = yield from fetch_in_parts(broker, wanted, request, call, waits)
+            groups[wanted.group_id] = answer
     return after_all(waits, OffsetFetchResponse(groups=list(groups.values())))
+
+
+def fetch_in_parts(
+    broker: Broker,
+    wanted: OffsetFetchRequestGroup,
+    request: OffsetFetchRequest,
+    call: Call,
+    waits: list[Parked],
+) -> Generator[None, None, OffsetFetchResponseGroup]:
+    answer = OffsetFetchResponseGroup(wanted.group_id)
+    for part in parts_of(wanted):
+        yield
+        found = fetch_group(broker, part, request, call, waits, answer)
+        if found.error_code:
+            return found
+        add_part(answer, found)
+    return answer
 
 
 def parts_of(wanted: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
@@ -93,16 +108,18 @@ def parts_of(wanted: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGrou
     if not wanted.topics:
         yield wanted
         return
-    named: dict[tuple[str, bytes], dict[int, None]] = {}
+    told: dict[tuple[str, bytes], set[int]] = {}
     for topic in wanted.topics:
-        named.setdefault((topic.name, topic.topic_id), {}).update(
-            dict.fromkeys(topic.partition_indexes)
-        )
-    for (name, topic_id), found in named.items():
-        indexes = list(found)
+        before = told.setdefault((topic.name, topic.topic_id), set())
+        indexes = topic.partition_indexes
         for at in range(0, len(indexes) or 1, PARTITIONS_PER_PART):
-            part = indexes[at : at + PARTITIONS_PER_PART]
-            topics = [OffsetFetchRequestTopics(name, topic_id, part)]
+            part = [
+                index
+                for index in dict.fromkeys(indexes[at : at + PARTITIONS_PER_PART])
+                if index not in before
+            ]
+            before.update(part)
+            topics = [OffsetFetchRequestTopics(topic.name, topic.topic_id, part)]
             yield OffsetFetchRequestGroup(group_id, member_id, epoch, topics)
 
 
@@ -261,37 +278,31 @@ def as_one_group(
 ) -> OffsetFetchResponse:
     """As versions before 8 say it; the first of them has room for errors at partitions only."""
     code = group.error_code
+    response = OffsetFetchResponse()
     if code and version < FIRST_VERSION_WITH_ERROR:
-        topics = [
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
+        for asked in wanted.topics or ():
+            refused = OffsetFetchResponseTopic(asked.name)
+            response.topics.append(refused)
+            for index in asked.partition_indexes:
+                refused.partitions.append(
                     OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code)
-                    for index in topic.partition_indexes
-                ],
+                )
+        return response
+    response.error_code = code
+    for topic in group.topics:
+        told = OffsetFetchResponseTopic(topic.name)
+        response.topics.append(told)
+        for part in topic.partitions:
+            told.partitions.append(
+                OffsetFetchResponsePartition(
+                    part.partition_index,
+                    part.committed_offset,
+                    part.committed_leader_epoch,
+                    part.metadata,
+                    part.error_code,
+                )
             )
-            for topic in wanted.topics or ()
-        ]
-        return OffsetFetchResponse(topics=topics)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(
-                        part.partition_index,
-                        part.committed_offset,
-                        part.committed_leader_epoch,
-                        part.metadata,
-                        part.error_code,
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in group.topics
-        ],
-        error_code=code,
-    )
+    return response
 
 
 API = Api(messages=messages, handle=handle, versions=range(1, 11), handle_large=handle_large)

@@ -8,7 +8,9 @@ CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH
@@ -23,6 +25,7 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call, Parked
 from headrace.serving.rights import may_on_cluster
@@ -43,11 +46,38 @@ class Written:
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, call: Call
 ) -> WriteTxnMarkersResponse | Parked:
-    allowed = may_on_cluster(broker, call, Operation.ALTER, quietly=True) or may_on_cluster(
+    allowed = may_write(broker, call)
+    late: list[Written] = []
+    codes = write_all(broker, request, call, allowed, late)
+    if not late:
+        return response_of(codes)
+    return when_committed(broker, call, codes, late, response_of)
+
+
+def handle_large(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> Steps:
+    """Markers are independent of one another: others are served between two of them."""
+    allowed = may_write(broker, call)
+    late: list[Written] = []
+    codes = yield from in_steps(write_all)(broker, request, call, allowed, late)
+    if not late:
+        return (yield from in_steps(response_of)(codes))
+    return when_committed(broker, call, codes, late, in_steps(response_of))
+
+
+def may_write(broker: Broker, call: Call) -> bool:
+    return may_on_cluster(broker, call, Operation.ALTER, quietly=True) or may_on_cluster(
         broker, call, Operation.CLUSTER_ACTION
     )
+
+
+def write_all(
+    broker: Broker,
+    request: WriteTxnMarkersRequest,
+    call: Call,
+    allowed: bool,
+    late: list[Written],
+) -> Codes:
     codes: Codes = {}  # what is named twice is told once
-    late: list[Written] = []
     for marker in request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -55,19 +85,31 @@ def handle(
                 codes[key] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if allowed:
                     codes[key] = write(broker, marker, key, call.now.wall_ms, late)
-    if not late:
-        return response_of(codes)
+    return codes
 
-    def attempt(expired: bool) -> WriteTxnMarkersResponse | None:
-        for each in list(late):
+
+def when_committed(
+    broker: Broker,
+    call: Call,
+    codes: Codes,
+    late: list[Written],
+    answer: Callable[[Codes], Any],
+) -> Parked:
+    """What `answer` makes of the codes when every marker is committed, or its time is up."""
+
+    def attempt(expired: bool) -> Any | None:
+        still_late = []
+        for each in late:
             code = each.leader.outcome_of(each.end_offset, each.led_since)
-            if code is not None:  # what is decided stays so
+            if code is None:
+                still_late.append(each)
+            else:  # what is decided stays so
                 codes[each.key] = code
-                late.remove(each)
+        late[:] = still_late
         if late and not expired:
             return None
         codes.update((each.key, ErrorCode.REQUEST_TIMED_OUT) for each in late)
-        return response_of(codes)
+        return answer(codes)
 
     deadline_ms = call.now.monotonic_ms + broker.values["request.timeout.ms"]
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[each.leader for each in late])
@@ -115,4 +157,4 @@ def write(
     return ErrorCode.NONE
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 3))
+API = Api(messages=messages, handle=handle, versions=range(1, 3), handle_large=handle_large)

@@ -7,17 +7,23 @@ rights as that.
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.controller.configurations import (
     Alteration,
+    Alterations,
     Operation,
     Outcome,
     Resource,
+    alter,
+    is_large,
     late,
     refuse_all,
-    replace_all,
+    refused_by_this_broker,
+    replaced,
 )
 from headrace.controller.controller import Controller
-from headrace.controller.handlers.incremental_alter_configs import require_may_alter
+from headrace.controller.handlers.incremental_alter_configs import judge_of
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import alter_configs as messages
 from headrace.protocol.messages.alter_configs import (
@@ -25,13 +31,61 @@ from headrace.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, Parked
 
 
 def handle(
     controller: Controller, request: AlterConfigsRequest, call: Call
+) -> AlterConfigsResponse | Parked | Steps:
+    resources, judge = _resources(request), judge_of(controller, call)
+    arguments = controller.settings.given, resources, replaced, judge, request.validate_only
+    if is_large(resources):
+        return _handle_large(controller, resources, call, arguments)
+    try:
+        decided = alter(controller.image, *arguments)
+        controller.append(decided.records, call.now)
+    except KafkaError as refusal:
+        return _response(refuse_all(resources, refusal))
+    return _answer(controller, decided, call)
+
+
+def _handle_large(
+    controller: Controller, resources: list[Resource], call: Call, arguments: tuple[Any, ...]
+) -> Steps:
+    try:
+        decided = yield from controller.decide_in_slices(alter, call.now, *arguments)
+    except KafkaError as refusal:
+        return _response(refuse_all(resources, refusal))
+    return _answer(controller, decided, call)
+
+
+def _answer(
+    controller: Controller, decided: Alterations, call: Call
 ) -> AlterConfigsResponse | Parked:
-    resources = [
+    return controller.answer(
+        _response(decided.outcomes),
+        call.now,
+        late=lambda _: _response(late(decided.outcomes)),
+    )
+
+
+def refused_ahead(
+    controller: Controller, request: AlterConfigsRequest, call: Call
+) -> AlterConfigsResponse | None:
+    """What the broker that was asked refuses by itself, before the active controller decides."""
+    outcomes = refused_by_this_broker(
+        controller.image,
+        controller.settings.given,
+        _resources(request),
+        replaced,
+        judge_of(controller, call),
+    )
+    return None if outcomes is None else _response(outcomes)
+
+
+def _resources(request: AlterConfigsRequest) -> list[Resource]:
+    return [
         Resource(
             wanted.resource_type,
             wanted.resource_name,
@@ -39,23 +93,6 @@ def handle(
         )
         for wanted in request.resources
     ]
-    try:
-        decided = replace_all(
-            controller.image,
-            controller.settings.given,
-            resources,
-            validate_only=request.validate_only,
-            require_may=lambda resource: require_may_alter(controller, call, resource),
-            require_usable=controller.require_usable,
-        )
-        controller.append(decided.records, call.now)
-    except KafkaError as refusal:
-        return _response(refuse_all(resources, refusal))
-    return controller.answer(
-        _response(decided.outcomes),
-        call.now,
-        late=lambda _: _response(late(decided.outcomes)),
-    )
 
 
 def _response(outcomes: list[Outcome]) -> AlterConfigsResponse:

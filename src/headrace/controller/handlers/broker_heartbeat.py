@@ -25,7 +25,10 @@ def handle(
 ) -> BrokerHeartbeatResponse | Parked:
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
-        return heartbeat(controller, request, call.now)
+        answer = heartbeat(controller, request, call.now)
+        if not request.want_fence:  # which others may ask for in its place
+            controller.sessions.heard_over(request.broker_id, call.session)
+        return answer
     except KafkaError as refusal:
         return BrokerHeartbeatResponse(error_code=refusal.code)
 

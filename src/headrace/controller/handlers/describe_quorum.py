@@ -23,6 +23,7 @@ from headrace.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from headrace.protocol.steps import Steps, in_steps
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import require_on_cluster
 
@@ -55,6 +56,14 @@ def handle(
     )
 
 
+def handle_large(controller: Controller, request: DescribeQuorumRequest, call: Call) -> Steps:
+    """Many names, of which only one can be described: they are refused in steps."""
+    if [len(topic.partitions) for topic in request.topics] == [1]:
+        return handle(controller, request, call)
+    require_on_cluster(controller, call, Operation.DESCRIBE)
+    return (yield from in_steps(_refused)(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
 def _replica(status: ReplicaStatus) -> ReplicaState:
     return ReplicaState(
         replica_id=status.key.id,
@@ -78,23 +87,25 @@ def _node(controller: Controller, voter: ReplicaStatus) -> Node:
 
 
 def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(
-        error_message="",
-        topics=[
-            ResponseTopicData(
-                topic_name=topic.topic_name,
-                partitions=[
-                    ResponsePartitionData(
-                        partition_index=partition.partition_index,
-                        error_code=code,
-                        error_message=code.description,
-                    )
-                    for partition in topic.partitions
-                ],
+    response = DescribeQuorumResponse(error_message="")
+    for topic in request.topics:
+        refused = ResponseTopicData(topic_name=topic.topic_name)
+        response.topics.append(refused)
+        for partition in topic.partitions:
+            refused.partitions.append(
+                ResponsePartitionData(
+                    partition_index=partition.partition_index,
+                    error_code=code,
+                    error_message=code.description,
+                )
             )
-            for topic in request.topics
-        ],
-    )
+    return response
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 3), owner="controller")
+API = Api(
+    messages=messages,
+    handle=handle,
+    versions=range(0, 3),
+    owner="controller",
+    handle_large=handle_large,
+)

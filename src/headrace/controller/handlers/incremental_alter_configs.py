@@ -17,11 +17,12 @@ from headrace.controller.configurations import (
     Resource,
     alter,
     changed,
+    is_large,
     late,
     refuse_all,
+    refused_by_this_broker,
 )
 from headrace.controller.controller import Controller
-from headrace.controller.decision import LARGE_FROM
 from headrace.metadata.configs import ResourceType
 from headrace.protocol.acls import CLUSTER_NAME, Operation
 from headrace.protocol.errors import KafkaError
@@ -42,19 +43,9 @@ OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
 def handle(
     controller: Controller, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse | Parked | Steps:
-    resources = [
-        Resource(
-            wanted.resource_type,
-            wanted.resource_name,
-            [Alteration(c.name, c.config_operation, c.value) for c in wanted.configs],
-        )
-        for wanted in request.resources
-    ]
-    judge = Judge(
-        lambda resource: require_may_alter(controller, call, resource), controller.require_usable
-    )
+    resources, judge = _resources(request), judge_of(controller, call)
     arguments = controller.settings.given, resources, changed, judge, request.validate_only
-    if sum(len(resource.alterations) for resource in resources) >= LARGE_FROM:
+    if is_large(resources):
         return _handle_large(controller, resources, call, arguments)
     try:
         decided = alter(controller.image, *arguments)
@@ -62,6 +53,37 @@ def handle(
     except KafkaError as refusal:
         return _response(refuse_all(resources, refusal))
     return _answer(controller, decided, call)
+
+
+def refused_ahead(
+    controller: Controller, request: IncrementalAlterConfigsRequest, call: Call
+) -> IncrementalAlterConfigsResponse | None:
+    """What the broker that was asked refuses by itself, before the active controller decides."""
+    outcomes = refused_by_this_broker(
+        controller.image,
+        controller.settings.given,
+        _resources(request),
+        changed,
+        judge_of(controller, call),
+    )
+    return None if outcomes is None else _response(outcomes)
+
+
+def _resources(request: IncrementalAlterConfigsRequest) -> list[Resource]:
+    return [
+        Resource(
+            wanted.resource_type,
+            wanted.resource_name,
+            [Alteration(c.name, c.config_operation, c.value) for c in wanted.configs],
+        )
+        for wanted in request.resources
+    ]
+
+
+def judge_of(controller: Controller, call: Call) -> Judge:
+    return Judge(
+        lambda resource: require_may_alter(controller, call, resource), controller.require_usable
+    )
 
 
 def _handle_large(

@@ -100,10 +100,9 @@ _QUORUM = (
         integer("controller.socket.timeout.ms", 30_000, None,
             "How long this node waits for the controller."),
     ),
-    *without_effect("voters are added by an operator",
-        boolean("controller.quorum.auto.join.enable", False,
-            "Join the voters by itself."),
-    ),
+    boolean("controller.quorum.auto.join.enable", False,
+        "A controller that does not vote joins the voters by itself; if its id votes with another "
+        "data folder, that voter is removed first."),
 )
 _REPLICATION = (
     long("replica.lag.time.max.ms", 30_000, None,

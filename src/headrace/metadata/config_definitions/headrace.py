@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.metadata.config_definitions.definition import Definition
-from headrace.metadata.config_definitions.rows import at_least, long, one_of, string
+from headrace.metadata.config_definitions.rows import (
+    CLUSTER_WIDE,
+    at_least,
+    double,
+    long,
+    one_of,
+    string,
+)
 
 DAY_MS = 86_400_000
 PAGE_CACHE = "page-cache"
@@ -44,6 +51,21 @@ OWN: tuple[Definition, ...] = (
         at_least(-1),
         "How long a folder that no topic owns (its name ends in -stray) is kept before it is "
         "removed; -1 keeps it for ever.",
+    ),
+    long(
+        "headrace.scrub.interval.ms",
+        7 * DAY_MS,
+        at_least(-1),
+        "How often every closed segment is read from the disk and its checksums are computed, in a "
+        "process of its own, so that damage is found before somebody needs the records; -1: never.",
+        CLUSTER_WIDE,
+    ),
+    double(
+        "headrace.scrub.io.max.bytes.per.second",
+        10.0 * 1024**2,
+        at_least(1),
+        "How fast closed segments are read for that; the default reads 6 TB in a week.",
+        CLUSTER_WIDE,
     ),
     string(
         "headrace.first.users",

@@ -29,11 +29,13 @@ _CLIENT_QUOTAS = (
     integer("controller.quota.window.size.seconds", 1, at_least(1),
         "Length of each of these windows."),
 )
-_REPLICATION_QUOTAS = without_effect("replication is not throttled",
+_REPLICATION_QUOTAS = (
     integer("replication.quota.window.num", 11, at_least(1),
         "Windows over which replication's rate is measured."),
     integer("replication.quota.window.size.seconds", 1, at_least(1),
         "Length of each of these windows."),
+)
+_MOVE_QUOTAS = without_effect("moves between data folders are not throttled",
     integer("alter.log.dirs.replication.quota.window.num", 11, at_least(1),
         "Windows over which the rate of moves between data folders is measured."),
     integer("alter.log.dirs.replication.quota.window.size.seconds", 1, at_least(1),
@@ -77,19 +79,22 @@ _PLUG_INS = (
             "Names of classes that fill in ${...} in values.", CLUSTER_WIDE),
     ),
 )
-_RATES = without_effect("replication is not throttled",
+_RATES = (
     long("leader.replication.throttled.rate", LONG_MAX, at_least(0),
         "Most bytes per second that leaders send to throttled replicas.", CLUSTER_WIDE),
     long("follower.replication.throttled.rate", LONG_MAX, at_least(0),
         "Most bytes per second that throttled replicas fetch.", CLUSTER_WIDE),
-    long("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, at_least(0),
-        "Most bytes per second of moves between data folders.", CLUSTER_WIDE),
+    *without_effect("moves between data folders are not throttled",
+        long("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, at_least(0),
+            "Most bytes per second of moves between data folders.", CLUSTER_WIDE),
+    ),
 )
 # fmt: on
 
 OPERATION: tuple[Definition, ...] = (
     *_CLIENT_QUOTAS,
     *_REPLICATION_QUOTAS,
+    *_MOVE_QUOTAS,
     *_METRICS,
     *_PLUG_INS,
 )

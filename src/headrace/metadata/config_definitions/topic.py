@@ -97,7 +97,7 @@ _RECORDS = (
     long("message.timestamp.after.max.ms", HOUR_MS, at_least(0),
         "A producer's timestamp may be so much later than the broker's clock, or it is refused."),
 )
-_REPLICATION = without_effect("replication is not throttled",
+_REPLICATION = (
     listing("leader.replication.throttled.replicas", (), throttled_replicas,
         "Replicas (partition:broker, or *) whose leader sends to them within the throttled rate."),
     listing("follower.replication.throttled.replicas", (), throttled_replicas,

@@ -1,0 +1,40 @@
+"""Names under which a server of ours answers browsers. Pure.
+
+A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read what answers
+there; the browser still says that name in `Host`, so a server on loopback refuses other names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_everywhere(host: str) -> bool:
+    """0.0.0.0 and its like, which is no address that a browser can use."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def our_names(
+    host: str, port: int, more: Iterable[str] = (), *, tls: bool = False
+) -> frozenset[str]:
+    """What a browser may say in `Host`."""
+    given = (*more, *(() if is_everywhere(host) else (host,)))
+    names = {*LOOPBACK_NAMES, *(f"[{name}]" if ":" in name else name.lower() for name in given)}
+    return frozenset(f"{name}:{port}" for name in names) | (
+        frozenset(names) if port == (443 if tls else 80) else frozenset()
+    )
