@@ -19,6 +19,7 @@ from headrace.app.observing import Observer, forgiven
 from headrace.app.once import Once
 from headrace.app.publishing import Sender
 from headrace.app.retry import Duration, Retry, milliseconds
+from headrace.app.shadow import Shadow
 from headrace.app.subscription import Subscription, checked
 from headrace.app.timers import WallClock, wall_ms
 from headrace.client.connection import Connection, Setting, connected
@@ -79,6 +80,7 @@ class App:
         # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
         self.fetch_wait_ms = 100
         self.subscriptions: list[Subscription] = []
+        self.shadow: Shadow | None = None  # set while it runs as one
         self._sender: Sender | None = None
         self._worker: Worker | None = None
 
@@ -98,6 +100,7 @@ class App:
         codec: Codec | None = None,
         dead_letters: bool = True,
         confirm: bool = False,
+        replay_safe: bool = False,
     ) -> Callable[[H], H]:
         """Handle these topics with the function below; it stays an ordinary function.
 
@@ -106,7 +109,8 @@ class App:
         handled at once, whatever the number of partitions. `publish` names the topic for what the
         handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what cannot
         be handled is logged and dropped. With `confirm`, messages whose outbox asks for it are
-        confirmed when they have had their effect.
+        confirmed when they have had their effect. `replay_safe` says that running the handler again
+        over old records does no harm: `headrace app run --shadow` runs no others.
         """
         local_names = sys._getframe(1).f_locals
 
@@ -125,6 +129,7 @@ class App:
                 codec=codec or self.codec,
                 dead_letters=dead_letters,
                 confirm=confirm,
+                replay_safe=replay_safe,
                 local_names=local_names,
             )
             return handler
@@ -183,6 +188,9 @@ class App:
         """
         if self.observers:
             headers = self._with_context(headers)
+        if self.shadow is not None:
+            topic = self.shadow.topic(topic)
+            when = {}  # nobody delivers a shadow's delayed messages
         return self.sender.send(topic, value, key=key, headers=headers, partition=partition, **when)
 
     def _with_context(self, given: GivenHeaders | None) -> HeaderList:

@@ -178,7 +178,7 @@ class Attempts:
 
     def results_of(self, results: Iterable[Any], message: Message) -> Written:
         subscription = self.work.subscription
-        return published(
+        records = published(
             iter(results),
             message,
             group=self.work.group,
@@ -186,6 +186,10 @@ class Attempts:
             codec=subscription.codec,
             headers=self.headers_for(message),
         )
+        if subscription.shadow is not None:
+            for record in records:
+                record.topic = subscription.shadow.topic(record.topic)
+        return records
 
     def headers_for(self, message: Message) -> HeaderList:
         found: HeaderList = []

@@ -16,6 +16,7 @@ ORIGIN = "headrace-retry-origin"  # topic/partition/offset where it was first re
 ORIGIN_AT = "headrace-retry-origin-at"  # its timestamp there
 CARRIED_ID = "headrace-retry-message-id"  # its message id, which the delay service would replace
 DUE = "headrace-retry-due-at"  # not before; on records whose owner waits itself
+WORKER = "headrace-retry-worker"  # host/process that made the last attempt
 REDRIVES = "headrace-redrives"  # how often it came back from the dead letters
 
 # ---- only on records in `<topic>.<group>.dead`
@@ -32,7 +33,7 @@ DEAD_GROUP = "headrace-dead-group"
 DEAD_PREFIX = "headrace-dead-"
 
 # Set anew on each copy, so an older one is dropped first.
-RETRY = frozenset({ATTEMPT, FIRST_FAILED_AT, ORIGIN, ORIGIN_AT, CARRIED_ID, DUE})
+RETRY = frozenset({ATTEMPT, FIRST_FAILED_AT, ORIGIN, ORIGIN_AT, CARRIED_ID, DUE, WORKER})
 # What the delay service adds on the way.
 ON_THE_WAY = frozenset({DUE_AT, SOURCE, SOURCE_TOPIC_ID})
 

@@ -7,6 +7,8 @@ count of attempts come from the headers that a retry carries; for most records n
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,18 @@ if TYPE_CHECKING:
 class Stream:
     """One partition that is read: the source or its retry partition."""
 
-    __slots__ = ("completion", "owned", "partition", "read_to", "retry", "topic", "committed")
+    __slots__ = (
+        "carries", "completion", "owned", "partition", "read_to", "retry", "topic", "committed",
+    )  # fmt: skip
 
     def __init__(self, owned: OwnedPartition, topic: str, retry: bool) -> None:
         self.owned = owned
         self.topic = topic
         self.partition = owned.partition
         self.retry = retry
+        # Whether records are copies that carry their first place and id in headers: in a topic
+        # that anybody writes to such headers mean nothing.
+        self.carries = retry or topic in owned.work.subscription.drained
         self.completion = Completion(0)
         self.committed: tuple[int, str] | None = None  # what the group's offset says
         self.read_to = 0  # where its end was when all of it had been read
@@ -139,7 +146,7 @@ class Job:
     @property
     def carried(self) -> Carried:
         if self._carried is None:
-            self._carried = carried_by(_headers(self.native)) if self.stream.retry else Carried()
+            self._carried = carried_by(_headers(self.native)) if self.stream.carries else Carried()
         return self._carried
 
     def message(self) -> Message:
@@ -207,9 +214,15 @@ class Job:
         if at_ms is not None:
             kept.append((names.ORIGIN_AT, b"%d" % at_ms))
         kept.append((names.CARRIED_ID, self.message_id.encode()))
+        kept.append((names.WORKER, worker_name().encode("utf-8", "replace")))
         return Outgoing(
             topic, native.value(), native.key(), kept + more, self.stream.partition, None
         )
+
+
+def worker_name() -> str:
+    """host/process: who made an attempt, for people who look for its log."""
+    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from headrace.app.lanes import OrderBy
 from headrace.app.observing import Stats
 from headrace.app.once import Once
 from headrace.app.retry import Retry
+from headrace.app.shadow import Shadow
 
 # Waits up to this long are kept in memory: the delay service would add as much again.
 SHORT_WAIT_MS = 2_000
@@ -36,6 +37,10 @@ class Subscription:
     codec: Codec | None = None
     dead_letters: bool = True
     confirm: bool = False  # tell the outbox that a message came from when it has had its effect
+    replay_safe: bool = False  # running it again over old records does no harm
+    shadow: Shadow | None = None  # where results go instead, while the app is one
+    # Wide topics that are read instead of a topic while its backlog is widened -> that topic.
+    drained: dict[str, str] = field(default_factory=dict)
     stats: Stats = field(default_factory=Stats)
 
     @property

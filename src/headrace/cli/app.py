@@ -57,6 +57,28 @@ def run(
             help="Serve /health, /ready and /metrics here; worker N at port + N.",
         ),
     ] = None,
+    shadow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run handlers that are replay_safe over old records, as a group of its own with "
+            "results of its own; then compare.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Of a shadow: from 2026-01-31T12:00, or 30m ago, on."),
+    ] = None,
+    from_offset: Annotated[
+        int | None,
+        typer.Option("--from-offset", min=0, metavar="N", help="Of a shadow: from there on."),
+    ] = None,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="Read the wide topics of `headrace backlog widen` instead of their own."
+        ),
+    ] = False,
     log_level: LogLevel = "info",
     as_json: Annotated[bool, typer.Option("--json", help="Log in JSON, one line each.")] = False,
     client_config: ClientConfig = None,
@@ -64,16 +86,31 @@ def run(
     """Run an app until interrupted; then drain, commit and leave the group."""
     _connect_by(client_config)
     log_to_stderr(level=log_level, as_json=as_json, anew=True)
+    if shadow is not None:
+        if workers != 1 or reload or window is not None:
+            raise typer.BadParameter(
+                "A shadow is one process that ends by itself: leave out --workers, --reload and "
+                "--window.",
+                param_hint="--shadow",
+            )
+        from headrace.cli.replayed.shadow import run_shadow
+
+        run_shadow(load(which), shadow, since, from_offset, as_json=as_json)
+        return
+    if since is not None or from_offset is not None:
+        raise typer.BadParameter("Only a --shadow begins in the past.")
     if workers == 1 and not reload or PARENT in os.environ:
-        _run_here(which, window)
+        _run_here(which, window, drain=drain)
         return
     from headrace.cli.workers import Workers
 
     Workers(sys.argv[1:], count=workers, parent_variable=PARENT, reload=reload).run()
 
 
-def _run_here(which: str, window: str | None) -> None:
+def _run_here(which: str, window: str | None, *, drain: bool) -> None:
     loaded = load(which)
+    if drain:
+        _drain(loaded)
     _end_with_parent()
     opened = None
     if window is not None:
@@ -91,6 +128,17 @@ def _run_here(which: str, window: str | None) -> None:
     finally:
         if opened is not None:
             opened.close()
+
+
+def _drain(loaded: App) -> None:
+    from headrace.services.backlog.draining import drain
+
+    try:
+        drained = drain(loaded)
+    except (ClientError, ValueError) as failure:
+        raise Failure(str(failure)) from failure
+    for topic, wide in drained.items():
+        output.note(f"Reading {wide} instead of {topic}.")
 
 
 @app.command()

@@ -12,6 +12,8 @@ from headrace.cli import output
 from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.completion import topic_names
 from headrace.cli.failure import Failure
+from headrace.cli.replica_moves import carry_out
+from headrace.client.broker_removal import replicas_without, take_out
 from headrace.client.cluster import Cluster
 from headrace.client.cluster_status import ClusterStatus, NodeStatus, read_status
 from headrace.client.connection import Connection
@@ -20,6 +22,7 @@ from headrace.client.reassignments import Reassignments
 from headrace.client.records import TopicPartition
 from headrace.client.replica_placement import more_replicas
 from headrace.client.replicas import PartitionReplicas, Replicas
+from headrace.client.topics import Topics
 
 app = typer.Typer(
     help="How a cluster is; its leaders and replicas.",
@@ -28,11 +31,10 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-# So many partitions are filled at a time: the disks and the network have other work too.
-MOVES_AT_ONCE = 50
-LOOK_AGAIN_S = 0.5
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 USUAL_REPLICAS = 3
+WITH_A_MINIMUM_OF_THEIR_OWN = ("__transaction_state", "__share_group_state")
+OF_THE_TOPIC = "topic"
 
 
 @app.callback()
@@ -226,9 +228,11 @@ def raise_replication(
         if dry_run:
             _show_moves(moves, as_json=as_json)
             return
-        done = _Raising(cluster, moves, topics or None, count).run()
+        done = carry_out(cluster, moves)
+        _require_raised(cluster, moves, topics or None, count)
+        minimums = _raise_minimums(cluster, topics or None, count)
     if as_json:
-        output.answer_json({"raised": done, "to": count})
+        output.answer_json({"raised": done, "to": count, "min_in_sync_raised": minimums})
     elif not done:
         output.say(f"Every partition has {count} replicas or more.")
     else:
@@ -255,6 +259,42 @@ def _partitions(cluster: Connection, topics: list[str] | None) -> list[Partition
     return replicas.all() if topics is None else replicas.of(topics)
 
 
+def _raise_minimums(cluster: Connection, topics: list[str] | None, count: int) -> list[str]:
+    """Coordinators give their topics a minimum when they make them, that of the cluster as it was
+    then: one replica in sync would be enough for a transaction for ever."""
+    raised = []
+    partitions = _partitions(cluster, topics)
+    for name in WITH_A_MINIMUM_OF_THEIR_OWN:
+        here = [each for each in partitions if each.place.topic == name]
+        if not here or min(len(each.replicas) for each in here) < count:
+            continue
+        minimum = Topics(cluster).settings_of(name)["min.insync.replicas"]
+        if minimum.source == OF_THE_TOPIC and int(minimum.value) < count - 1:
+            Topics(cluster).change_settings(name, to={"min.insync.replicas": str(count - 1)})
+            raised.append(name)
+            output.note(f"min.insync.replicas of {name} is {count - 1} now.")
+    return raised
+
+
+def _require_raised(
+    cluster: Connection,
+    moves: dict[TopicPartition, list[int]],
+    topics: list[str] | None,
+    count: int,
+) -> None:
+    """Somebody else may have called a move off."""
+    few = [
+        each.place
+        for each in _partitions(cluster, topics)
+        if each.place in moves and len(each.replicas) < count
+    ]
+    if few:
+        raise ClientError(
+            f"{output.count(len(few), 'partition')} still have fewer than {count} "
+            f"replicas, {few[0]} among them: their moves were called off."
+        )
+
+
 def _show_moves(moves: dict[TopicPartition, list[int]], *, as_json: bool) -> None:
     if as_json:
         output.answer_json({str(place): replicas for place, replicas in moves.items()})
@@ -266,68 +306,54 @@ def _show_moves(moves: dict[TopicPartition, list[int]], *, as_json: bool) -> Non
     output.table(("topic", "partition", "replicas"), rows)
 
 
-class _Raising:
-    """Hands moves to the cluster, some at a time, and waits until the new replicas are in sync."""
+@app.command("remove-broker")
+@cluster_options
+def remove_broker(
+    at: At,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The number of the broker.")],
+    fewer_replicas: Annotated[
+        bool,
+        typer.Option(
+            "--fewer-replicas",
+            help="Let partitions have a replica less where no other broker can take it.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which brokers would get what.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Move everything away from a broker; once it is stopped, take it out of the cluster.
 
-    def __init__(
-        self,
-        cluster: Connection,
-        moves: dict[TopicPartition, list[int]],
-        topics: list[str] | None,
-        count: int,
-    ) -> None:
-        self._reassignments = Reassignments(cluster)
-        self._cluster = cluster
-        self._moves = moves
-        self._topics = topics
-        self._count = count
-
-    def run(self) -> int:
-        waiting = dict(self._moves)
-        # Of a run that was stopped: they are under way, and only waited for.
-        under_way = {each.place for each in self._reassignments.all()}
-        others = {place for place in under_way if place not in waiting}
-        mine = under_way - others
-        for place in mine:
-            waiting.pop(place, None)
-        try:
-            while waiting or mine:
-                room = MOVES_AT_ONCE - len(mine)
-                if waiting and room > 0:
-                    some = {place: waiting.pop(place) for place in list(waiting)[:room]}
-                    self._reassignments.move(some)
-                    mine |= some.keys()
-                self._tell(len(self._moves) - len(waiting) - len(mine))
-                time.sleep(LOOK_AGAIN_S)
-                mine &= {each.place for each in self._reassignments.all()}
-        except KeyboardInterrupt:
-            self._wipe()
-            output.note("The cluster goes on with what has begun; the same command with the rest.")
-            raise
-        self._wipe()
-        self._require_done()
-        return len(self._moves)
-
-    def _require_done(self) -> None:
-        """Somebody else may have called a move off."""
-        few = [
-            each.place
-            for each in _partitions(self._cluster, self._topics)
-            if each.place in self._moves and len(each.replicas) < self._count
-        ]
-        if few:
+    Run it while the broker is alive, stop the broker, then run it again. What was begun goes on if
+    this command is stopped; the same command does the rest.
+    """
+    with at.connection() as cluster:
+        status = read_status(cluster)
+        leaving = next((n for n in status.nodes if n.id == broker and "broker" in n.roles), None)
+        if leaving is None:
+            known = ", ".join(str(n.id) for n in status.nodes if "broker" in n.roles)
+            raise Failure(f"There is no broker {broker}; there are {known}.")
+        alive = {n.id: n.rack for n in status.nodes if "broker" in n.roles and not n.fenced}
+        moves = replicas_without(
+            broker, Replicas(cluster).all(), alive, fewer_replicas=fewer_replicas
+        )
+        if dry_run:
+            _show_moves(moves, as_json=as_json)
+            return
+        moved = carry_out(cluster, moves)
+        left = [each.place for each in Replicas(cluster).all() if broker in each.replicas]
+        if left:
             raise ClientError(
-                f"{output.count(len(few), 'partition')} still have fewer than {self._count} "
-                f"replicas, {few[0]} among them: their moves were called off."
+                f"Broker {broker} still has {output.count(len(left), 'partition')}, {left[0]} "
+                "among them: they were made meanwhile, or their moves called off. Run it again."
             )
-
-    def _tell(self, done: int) -> None:
-        if sys.stderr.isatty():
-            whole = len(self._moves)
-            filled = 30 * done // whole
-            bar = "█" * filled + "░" * (30 - filled)
-            output.passing(f"{bar} {done:,} of {whole:,} partitions have their replicas")
-
-    def _wipe(self) -> None:
-        if sys.stderr.isatty():
-            output.passing("")
+        if leaving.fenced:
+            take_out(cluster, broker)
+    if as_json:
+        output.answer_json({"broker": broker, "moved": moved, "removed": leaving.fenced})
+    elif leaving.fenced:
+        output.say(f"Broker {broker} is not a part of the cluster any more.")
+    else:
+        output.say(f"Broker {broker} holds no replicas any more: {moved} were moved.")
+        output.note(f"Stop it, then run `headrace cluster remove-broker {broker}` again.")

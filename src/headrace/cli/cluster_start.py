@@ -28,14 +28,21 @@ def start_cluster(
     log: Callable[[str], None],
     as_json: bool,
     command: str,
+    browse: Callable[[str], str | None] = lambda bootstrap: None,
 ) -> None:
-    """`say` shows lines when all nodes are ready, `log` takes each line that a node writes."""
+    """`say` shows lines when all nodes are ready, `log` takes each line that a node writes,
+    `browse` starts a console and tells its address, if there shall be one."""
     if (wanted.brokers or 1) > MOST_BROKERS:
         raise Failure(f"At most {MOST_BROKERS} brokers run on one machine.")
     cluster = open_cluster(wanted, randomness=os.urandom, wall_ms=time.time_ns() // 1_000_000)
 
     def show(about: dict[int, dict[str, Any]]) -> None:
-        say([_as_json(cluster, about)] if as_json else welcome(cluster, about, command))
+        addresses = ",".join(str(told["address"]) for _, told in sorted(about.items()))
+        console = browse(addresses)
+        if as_json:
+            say([_as_json(cluster, about, console)])
+        else:
+            say(welcome(cluster, about, command, console))
 
     try:
         run(cluster, show, log, coloured=sys.stderr.isatty())
@@ -43,7 +50,7 @@ def start_cluster(
         raise Failure(str(failure)) from failure
 
 
-def _as_json(cluster: OpenCluster, about: dict[int, dict[str, Any]]) -> str:
+def _as_json(cluster: OpenCluster, about: dict[int, dict[str, Any]], console: str | None) -> str:
     brokers = [
         {"id": node, "address": told["address"], "pid": told["pid"]}
         for node, told in sorted(about.items())
@@ -54,16 +61,23 @@ def _as_json(cluster: OpenCluster, about: dict[int, dict[str, Any]]) -> str:
         "pid": os.getpid(),
         "brokers": brokers,
     }
-    return json.dumps(ready)
+    return json.dumps(ready if console is None else {**ready, "console": console})
 
 
-def welcome(cluster: OpenCluster, about: dict[int, dict[str, Any]], command: str) -> list[str]:
+def welcome(
+    cluster: OpenCluster,
+    about: dict[int, dict[str, Any]],
+    command: str,
+    console: str | None = None,
+) -> list[str]:
     addresses = [str(told["address"]) for _, told in sorted(about.items())]
     folder = os.path.abspath(cluster.orders[1].data)
     controllers = len(cluster.plan.controllers)
     settings = cluster.orders[1].overrides
     replicas = settings.get("default.replication.factor", "as you have set")
     at = "" if addresses[0] == "localhost:9092" else f" -b {addresses[0]}"
+    if cluster.orders[1].secure is not None:
+        at += f" --client-config {os.path.join(cluster.orders[1].secure, 'admin.properties')}"
     last = len(addresses)
     return [
         f"Headrace {headrace.__version__}, a Kafka cluster of {last} brokers",
@@ -73,6 +87,7 @@ def welcome(cluster: OpenCluster, about: dict[int, dict[str, Any]], command: str
         f"data         {folder}, and beside it -2{'' if last == 2 else f' to -{last}'}",
         f"new topics   {replicas} replicas, acknowledged by "
         f"{settings.get('min.insync.replicas', 'as many as you have set')} at least",
+        *([] if console is None else [f"console      {console}"]),
         "",
         "Try, in another terminal:",
         f"  {command} cluster status{at}",

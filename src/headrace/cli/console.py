@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,6 +36,49 @@ def console(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Show everything, change nothing.")
     ] = False,
+    login: Annotated[
+        bool,
+        typer.Option(
+            "--login",
+            help="Ask people for a user of the cluster and act with their rights; the user of "
+            "--client-config only samples lag.",
+        ),
+    ] = False,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Serve by TLS: a certificate chain, PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", metavar="FILE", help="Its key, if it is in another file."),
+    ] = None,
+    name: Annotated[
+        list[str],
+        typer.Option("--name", metavar="HOST", help="By which browsers reach it. Repeat for more."),
+    ] = [],
+    outbox: Annotated[
+        list[str],
+        typer.Option(
+            "--outbox",
+            metavar="DATABASE_URL",
+            envvar="HEADRACE_DATABASE_URL",
+            help="A database whose outbox is shown. Repeat for more.",
+        ),
+    ] = [],
+    pipelines: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of pipelines (default: ./headrace-pipelines)."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where lag over time is kept (default: ~/.local/state/headrace/console).",
+            envvar="HEADRACE_CONSOLE_STATE",
+        ),
+    ] = None,
     log_level: LogLevel = "warning",
     as_json: Annotated[
         bool, typer.Option("--json", help="Say in one line of JSON when it listens.")
@@ -43,11 +87,22 @@ def console(
     """Look at a cluster in a browser, and mend what is stuck. Ctrl-C ends it."""
     if not console_process.is_installed():
         raise Failure(f"The console needs aiohttp and jinja2: {command_to_add('console')}")
-    from headrace.console.main import NotLoopback, Settings, run
+    from headrace.console.main import CannotServe, Settings, run
 
     log_to_stderr(level=log_level, as_json=as_json)
     host, port = console_process.address_of(listen or USUAL, "--listen")
-    settings = Settings(host, port, read_only=read_only, or_next_port=listen is None)
+    settings = Settings(
+        host,
+        port,
+        read_only=read_only,
+        login=login,
+        tls=None if tls_cert is None else (tls_cert, tls_key),
+        names=tuple(name),
+        outboxes=tuple(outbox),
+        pipelines=pipelines,
+        or_next_port=listen is None,
+        state=_usual_state() if state is None else state,
+    )
     if (number := os.environ.get(console_process.SOCKET_VARIABLE)) is not None:
         settings.listening = socket.socket(fileno=int(number))  # beside a node, and ends with it
         settings.ends_with_stdin = True
@@ -62,7 +117,16 @@ def console(
     with at.connection() as cluster:
         try:
             run(cluster, settings, tell)
-        except NotLoopback as refusal:
+        except CannotServe as refusal:
             raise Failure(str(refusal)) from None
         except OSError as taken:
             raise Failure(f"Cannot listen on {host}:{port}: {taken.strerror or taken}.") from None
+
+
+def _usual_state() -> Path | None:
+    """By the XDG base directories; None for a user without a home."""
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return Path(base) / "headrace" / "console"

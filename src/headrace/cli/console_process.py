@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from headrace.cli.failure import Failure
 from headrace.installation import command_to_add
@@ -56,13 +57,16 @@ def _port(opened: socket.socket) -> int:
     return int(opened.getsockname()[1])
 
 
-def start_beside(bootstrap: str, address: str, listening: socket.socket) -> None:
-    """A console for the cluster at `bootstrap`; the socket is the child's from now on."""
+def start_beside(
+    bootstrap: str, address: str, listening: socket.socket, words: Sequence[str] = ()
+) -> None:
+    """A console for the cluster at `bootstrap`, with more words of its command line; the socket is
+    the child's from now on."""
     number, place = listening.fileno(), address.removeprefix("http://")
     command = [sys.executable, "-m", "headrace", "console", "--bootstrap", bootstrap]
     _running.append(
         subprocess.Popen(
-            [*command, "--listen", place],
+            [*command, "--listen", place, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[number],

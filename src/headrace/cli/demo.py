@@ -83,6 +83,7 @@ class _Lines:
         self._quiet = quiet
         self._next_at = 0.0
         self._phase = ""
+        self._said = ""
 
     def show(self, picture: Picture) -> None:
         now = time.monotonic()
@@ -94,11 +95,14 @@ class _Lines:
         self._next_at = now + LINE_EVERY_S
         if picture.phase != "starting":
             ours, naive = picture.outbox, picture.naive
-            output.say(
+            line = (
                 f"  {picture.seconds:3.0f} s  sent {ours.sent:,}, {picture.waiting:,} rows wait, "
                 f"{ours.doubled} twice | without outbox: sent {naive.sent:,}, {naive.lost:,} "
                 f"missing, {naive.doubled:,} twice | kills: {_kills(picture)}"
             )
+            if line != self._said:
+                output.say(line)
+            self._said = line
 
 
 def _drawn(story: Any) -> Picture:

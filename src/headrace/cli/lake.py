@@ -78,10 +78,13 @@ def fill(
         bool, typer.Option("--once", help="Do everything that is there now, then stop.")
     ] = False,
     per_batch: Annotated[int | None, typer.Option(min=1, help="Records in one batch.")] = None,
-    window: Annotated[
+    metrics: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics here while it runs."),
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Serve /metrics here while the stream runs."
+        ),
     ] = None,
+    window: Annotated[str | None, typer.Option("--window", hidden=True)] = None,
     master: Master = "local[*]",
     spark: Settings = [],
     data: Data = HERE,
@@ -89,7 +92,8 @@ def fill(
 ) -> None:
     """Write a topic into a table until interrupted; its columns grow with the values."""
     from headrace.pipelines.metrics import served
-    from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+    from headrace.pipelines.running import Runner
+    from headrace.pipelines.shipped.topic_to_lake import Lake
 
     with at.connection() as cluster:
         try:
@@ -102,8 +106,8 @@ def fill(
                 schema=_text(schema),
                 per_batch=per_batch,
             )
-            runner = LakeRunner(
-                lake=lake,
+            runner = Runner(
+                growth=lake.growth(),
                 pipeline=lake.pipeline(),
                 connection=cluster,
                 data=data,
@@ -113,7 +117,7 @@ def fill(
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
             )
-            with served(folders.Folder(data, runner.pipeline.name), window):
+            with served(folders.Folder(data, runner.pipeline.name), metrics or window):
                 runner.stream(once=once)
         except PipelineError as failure:
             raise Failure(str(failure)) from failure

@@ -38,6 +38,8 @@ COMMANDS = {
     "brokers": "List brokers, show and change their settings.",
     "groups": "List, describe, reset and delete consumer groups.",
     "dead-letters": "What could not be handled: list, show, send again, put away.",
+    "backlog": "How far groups are behind and why, and the ways to catch up.",
+    "replay": "Have records read again: by a group, or in another topic.",
     "app": "Run an application's handlers, describe them.",
     "outbox": "A database change and its message as one: tables, relay.",
     "triggers": "Records call functions and HTTP endpoints.",
@@ -50,6 +52,7 @@ COMMANDS = {
     "users": "Users who log in by SCRAM: list, add, remove.",
     "security": "Certificates and a first user for a node.",
     "segment": "Look into Kafka's files on disk.",
+    "http": "Send and receive over HTTP, without a Kafka client.",
     "console": "Look at a cluster in a browser, mend what is stuck.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
 }

@@ -56,10 +56,10 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make the tables where they are missing."""
-    with _database(database_url) as store:
+    with _database(database_url, makes_file=True) as store:
         from headrace.services.outbox import schema
 
-        if show:
+        if show:  # nothing is asked of the database
             chosen = schema.SHARDS if shards is None else shards
             for statement in schema.statements(store.engine.dialect.name, chosen):
                 output.say(f"{statement};")
@@ -140,12 +140,13 @@ def status(database_url: DatabaseUrl, as_json: Json = False) -> None:
         output.answer_json(found)
         return
     output.table(
-        ("shard", "relay", "sent to", "waiting", "oldest", "parked"),
+        ("shard", "relay", "sent to", "rows/s", "waiting", "oldest", "parked"),
         [
             (
                 each.shard,
                 each.owner,
                 each.sent_id,
+                round(each.rows_per_s),
                 each.waiting,
                 None if each.oldest_ms is None else durations.write(each.oldest_ms // 1000 * 1000),
                 each.parked,
@@ -210,11 +211,27 @@ def show(
 
 
 @app.command()
-def retry(database_url: DatabaseUrl, ids: Ids, as_json: Json = False) -> None:
+def retry(
+    database_url: DatabaseUrl,
+    ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID...]", min=0, max=LARGEST_ID, show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    topic: Annotated[str | None, typer.Option(help="All that are for this topic.")] = None,
+    as_json: Json = False,
+) -> None:
     """Let the relay send parked rows and unconfirmed messages again."""
+    many = everything or topic is not None
+    if many == bool(ids):
+        raise Failure("Name rows by their ids, or give --all or --topic TOPIC.")
     with _database(database_url) as store:
-        count = store.retry(ids) + _confirmations(store).retry(ids)
-    _say_count(count, len(ids), "to be sent again", as_json)
+        if many:
+            store.facts()
+            count = store.retry_all(topic) + _confirmations(store).retry_all(topic)
+        else:
+            count = store.retry(ids or []) + _confirmations(store).retry(ids or [])
+    _say_count(count, len(ids or []), "to be sent again", as_json)
 
 
 @app.command()
@@ -298,18 +315,21 @@ MISSING = ("no such table", "does not exist", "doesn't exist")
 
 
 @contextmanager
-def _database(url: str) -> Iterator[Store]:
+def _database(url: str, *, makes_file: bool = False) -> Iterator[Store]:
     """What fails inside ends in one sentence; a password in the URL is not part of it."""
     if importlib.util.find_spec("sqlalchemy") is None:
         raise Failure(f"The outbox needs SQLAlchemy: {command_to_add('sql')}")
     from sqlalchemy.exc import SQLAlchemyError
 
-    from headrace.services.outbox.engines import engine_for
+    from headrace.services.outbox import schema
+    from headrace.services.outbox.engines import engine_for, first_line, require_file
     from headrace.services.outbox.schema import OutboxError
     from headrace.services.outbox.store import Store
 
     try:
         engine = engine_for(url)
+        if not makes_file:
+            require_file(engine)
         try:
             yield Store(engine)
         finally:
@@ -317,10 +337,10 @@ def _database(url: str) -> Iterator[Store]:
     except OutboxError as failure:
         raise Failure(str(failure)) from failure
     except SQLAlchemyError as failure:
-        said = str(failure).partition("\n")[0]
+        said = first_line(failure).rstrip(".")
         if "headrace_outbox" in said and any(each in said for each in MISSING):
-            said = "it has no outbox tables, make them with `headrace outbox init`"
-        raise Failure(f"The database does not do that: {said}.") from failure
+            raise Failure(str(schema.missing())) from failure
+        raise Failure(f"The database refuses: {said}.") from failure
 
 
 def _milliseconds(given: str, option: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from headrace.pipelines.declaration import NAME
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import Folder
 from headrace.pipelines.loading import load, pipelines_in
+from headrace.pipelines.session import ZONE, start
 
 if TYPE_CHECKING:
     from headrace.cli.pipeline_bar import Bar
@@ -43,6 +45,7 @@ Data = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 HERE = Path(folders.DEFAULT)
+LOOK_EVERY_S = 0.5
 
 
 @app.command()
@@ -78,16 +81,34 @@ def run(
             help="A batch of the stream every 30s or 5m; otherwise as soon as one is done.",
         ),
     ] = None,
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE", help="Where days begin, such as Europe/Berlin; otherwise as declared."
+        ),
+    ] = None,
     master: Annotated[
         str, typer.Option(help="Where Spark computes, such as spark://host:7077.")
     ] = "local[*]",
     spark: Annotated[
         list[str], typer.Option("--spark", metavar="KEY=VALUE", help="A setting for Spark.")
     ] = [],
-    window: Annotated[
+    py_files: Annotated[
+        list[Path],
+        typer.Option(
+            "--py-files",
+            metavar="FILE",
+            exists=True,
+            help="A .py or .zip that your functions import, for the workers of a cluster.",
+        ),
+    ] = [],
+    metrics: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics here while it runs as a stream."),
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Serve /metrics here while the stream runs."
+        ),
     ] = None,
+    window: Annotated[str | None, typer.Option("--window", hidden=True)] = None,
     data: Data = HERE,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +124,10 @@ def run(
         raise Failure("--every is for a stream: leave it out with --once and --history.")
     with at.connection() as cluster, _bar() as bar:
         try:
-            loaded = load(which)
+            settings = key_values(spark, option="--spark")
+            loaded = load(which, lambda: start(which, master=master, given=settings))
+            if zone is not None and settings.setdefault(ZONE, zone) != zone:
+                raise Failure(f"--zone says {zone}, --spark {settings[ZONE]}: leave one out.")
             runner = Runner(
                 pipeline=loaded,
                 connection=cluster,
@@ -112,14 +136,22 @@ def run(
                 note=_above(bar, output.note),
                 draw=None if bar is None else bar.draw,
                 master=master,
-                spark_settings=key_values(spark, option="--spark"),
+                spark_settings=settings,
+                py_files=tuple(py_files),
                 every_ms=0 if every is None else _milliseconds(every),
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)
             else:
-                with served(_folder(data, loaded.name), window):
-                    runner.stream(once=once, backfill=backfill)
+                folder = _folder(data, loaded.name)
+                try:
+                    with served(folder, metrics or window):
+                        runner.stream(once=once, backfill=backfill)
+                except PipelineError as failure:
+                    # Not of one that is refused because another process runs it.
+                    if folder.described() and folder.runner() is None:
+                        folder.keep_failure(str(failure), time.time_ns() // 1_000_000)
+                    raise
         except PipelineError as failure:
             raise Failure(str(failure)) from failure
     if as_json:
@@ -177,12 +209,30 @@ def new(name: Name, as_json: Json = False) -> None:
 
 
 @app.command()
-def status(name: Name, data: Data = HERE, as_json: Json = False) -> None:
+def status(
+    name: Name,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again with each batch, until Ctrl-C.")
+    ] = False,
+    data: Data = HERE,
+    as_json: Json = False,
+) -> None:
     """Show whether a pipeline runs and what its last batch with rows did."""
     folder = _folder(data, name)
     if not folder.described():
         raise Failure(f"No pipeline {name} has run in {data}.")
-    state = _state(folder)
+    _show_state(_state(folder), as_json=as_json)
+    before = _state(folder)
+    while watch and before["process"] is not None:
+        time.sleep(LOOK_EVERY_S)
+        if (now := _state(folder)) != before:
+            before = now
+            if not as_json:
+                output.say("")
+            _show_state(now, as_json=as_json)
+
+
+def _show_state(state: dict[str, str | int | None], *, as_json: bool) -> None:
     if as_json:
         output.answer_json(state)
         return
@@ -243,7 +293,9 @@ def _not_run_yet(ran: set[str]) -> list[dict[str, str | int | None]]:
 def _state(folder: Folder) -> dict[str, str | int | None]:
     known = {part: value for part, value in folder.described().items() if part != "id"}
     last = folder.progress() or {}
-    return {"name": folder.name, **known, "process": folder.runner(), "batch": None, **last}
+    failure = (folder.failure() or {}).get("sentence")
+    state = {"name": folder.name, **known, "process": folder.runner(), "batch": None, **last}
+    return state if failure is None else {**state, "last_failure": str(failure)}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import csv
 import io
 import re
 import sys
+import time
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ LAST_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999
 MOST_PARTITIONS = 200_000
 
 _ISO_DURATION = re.compile(r"P(?=.)(\d+W)?(\d+D)?(?:T(?=.)(\d+H)?(\d+M)?(\d+S)?)?", re.ASCII)
+_AGO = re.compile(r"(\d+(w|d|h|m|s|ms))+|P.+", re.IGNORECASE | re.ASCII)
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
@@ -68,6 +70,15 @@ def moment_ms(text: str) -> int:
         "milliseconds since 1970.",
         param_hint="--to-time",
     )
+
+
+def when_ms(text: str | None) -> int | None:
+    """A moment, or how long ago: `2026-01-31T12:00`, `30m`."""
+    if text is None:
+        return None
+    if _AGO.fullmatch(text.strip()):
+        return int(time.time() * 1000) - duration_ms(text)
+    return moment_ms(text)
 
 
 def duration_ms(text: str) -> int:

@@ -30,8 +30,12 @@ app = typer.Typer(add_completion=False, **output.LOOK)
 DEFAULT_DATA = "headrace-data"
 Opened = tuple[str, socket.socket]  # the console's address and its socket
 NO_CONSOLE_BESIDE_LOGINS = (
-    "The console has no login yet, so none runs beside a node that asks for passwords. "
-    "`headrace console --client-config FILE` runs one that acts as that user."
+    "A node whose security is in its settings has no console beside it: "
+    "`headrace console --login --client-config FILE` asks people for their passwords."
+)
+NO_HTTP_BESIDE_LOGINS = (
+    "A node whose security is in its settings has no HTTP door beside it: "
+    "`headrace http --login --client-config FILE` takes the logins of its users."
 )
 
 
@@ -92,26 +96,54 @@ def start(
         typer.Option(
             metavar="HOST:PORT",
             help="Serve the web console there. On a terminal: localhost:8080 or the next free "
-            "port, unless the node asks for passwords.",
+            "port.",
         ),
     ] = None,
     no_console: Annotated[bool, typer.Option("--no-console", help="Serve no console.")] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve HTTP there: sending and receiving without a Kafka client.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
     ] = False,
 ) -> None:
     """Start a node, a Kafka cluster of one, or with --brokers a cluster of several."""
+    opened: Opened | None = None
+    if console is not None and not no_console:
+        from headrace.cli import console_process
+
+        opened = console_process.open_socket(console)  # a taken port is told before all else
+    http_socket: Opened | None = None
+    if http is not None:
+        from headrace.cli import http_process
+
+        http_socket = http_process.open_socket(http)
     folder = DEFAULT_DATA if data is None else str(data)
     if (brokers or 1) > 1 or (config is None and lives_in(folder)):
         from headrace.cli.cluster_start import start_cluster
         from headrace.server.local_cluster.cluster import Wanted
 
-        if secure:
-            raise Failure("--brokers and --secure do not go together yet.")
+        if http is not None:
+            raise Failure(
+                "--brokers and --http do not go together: run `headrace http` beside the cluster."
+            )
         overrides = key_values(set_, option="--set")
-        wanted = Wanted(folder, brokers, listen, overrides, config, metrics, insecure)
+        by = security if secure else None
+        wanted = Wanted(folder, brokers, listen, overrides, config, metrics, insecure, by)
+        words = [] if by is None else login_words(by)
+        watched = sys.stdout.isatty() and not as_json
+
+        def browse(bootstrap: str) -> str | None:
+            return None if no_console else _beside(bootstrap, opened, words, by_itself=watched)
+
         try:
-            start_cluster(wanted, say=_say, log=_log, as_json=as_json, command=_command())
+            start_cluster(
+                wanted, say=_say, log=_log, as_json=as_json, command=_command(), browse=browse
+            )
         except CannotStart as refusal:
             raise Failure(str(refusal)) from refusal
         return
@@ -119,20 +151,19 @@ def start(
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())
         watched = sys.stdout.isatty() and not as_json
-        browse = None if no_console else _console(server, opened, by_itself=watched)
+        secured = security if secure else None
+        browse = None if no_console else _console(server, opened, secured, by_itself=watched)
+        door = None if http_socket is None else _http(server, http_socket, secured)
         if as_json:
-            ready = {"address": server.address, "data": folder, "pid": os.getpid()}
-            _say([json.dumps(ready if browse is None else {**ready, "console": browse})])
+            ready: dict[str, object] = {"address": server.address, "data": folder}
+            ready["pid"] = os.getpid()
+            beside = {"console": browse, "http": door}
+            _say([json.dumps(ready | {k: v for k, v in beside.items() if v is not None})])
         else:
             client = security / "admin.properties" if secure else None
-            lines = welcome(server.address, folder, client, browse)
+            lines = welcome(server.address, folder, client, browse, door)
             _say(lines if server.settings.place.may_begin_alone else of_several(lines, server))
 
-    opened: Opened | None = None
-    if console is not None and not no_console:
-        from headrace.cli import console_process
-
-        opened = console_process.open_socket(console)  # a taken port is told before all else
     try:
         settings = load_settings(
             config_file=config,
@@ -170,24 +201,62 @@ def _log(line: str) -> None:
     sys.stderr.flush()
 
 
-def _console(server: Server, opened: Opened | None, *, by_itself: bool) -> str | None:
-    """The address of the console that runs beside the node from now on, if one does."""
+def _console(
+    server: Server, opened: Opened | None, secured: Path | None, *, by_itself: bool
+) -> str | None:
+    """The address of the console that runs beside the node from now on, if one does; beside a
+    node that asks for passwords it asks for them too."""
+    if server.security is None:
+        return _beside(server.address, opened, [], by_itself=by_itself)
+    if secured is not None:
+        return _beside(server.address, opened, login_words(secured), by_itself=by_itself)
+    if opened is not None:
+        output.note(NO_CONSOLE_BESIDE_LOGINS)
+    return None
+
+
+def login_words(folder: Path) -> list[str]:
+    """How people log in at the node that `headrace security init` has made a folder for."""
+    settings = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": str(folder.absolute() / "ca.pem"),
+    }
+    return ["--login", *(word for name, to in settings.items() for word in ("-X", f"{name}={to}"))]
+
+
+def _beside(
+    bootstrap: str, opened: Opened | None, words: list[str], *, by_itself: bool
+) -> str | None:
     from headrace.cli import console_process
 
-    if server.security is not None:
-        if opened is not None:
-            output.note(NO_CONSOLE_BESIDE_LOGINS)
-        return None
     if opened is None:
         if not (by_itself and console_process.is_installed()):
             return None
         opened = console_process.open_socket(None)
-    console_process.start_beside(server.address, *opened)
+    console_process.start_beside(bootstrap, *opened, words)
+    return opened[0]
+
+
+def _http(server: Server, opened: Opened, secured: Path | None) -> str | None:
+    """The address of the HTTP door that runs beside the node from now on; beside a node that asks
+    for passwords it asks for them too."""
+    from headrace.cli import http_process
+
+    if server.security is not None and secured is None:
+        output.note(NO_HTTP_BESIDE_LOGINS)
+        return None
+    words = [] if secured is None else login_words(secured)
+    http_process.start_beside(server.address, *opened, words)
     return opened[0]
 
 
 def welcome(
-    address: str, folder: str, client: Path | None = None, console: str | None = None
+    address: str,
+    folder: str,
+    client: Path | None = None,
+    console: str | None = None,
+    http: str | None = None,
 ) -> list[str]:
     """`client` is the file by which one gets in, if one is needed."""
     by = "" if client is None else f" --client-config {client}"
@@ -198,6 +267,7 @@ def welcome(
         f"address  {address}",
         f"data     {folder}",
         *([] if console is None else [f"console  {console}"]),
+        *([] if http is None else [f"http     {http}"]),
         "",
         "Try, in another terminal:",
         f"  echo 'hello, world' | {_command()} produce greetings{_at(address)}{by}",

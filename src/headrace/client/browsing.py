@@ -85,7 +85,7 @@ class Browser:
         self, connection: Connection, topic: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.topic = topic
-        self._connection = connection
+        self.connection = connection
         self._clock = clock
         self._wires: dict[Address, Wire] = {}
         with self._any_broker() as wire:
@@ -96,7 +96,7 @@ class Browser:
             raise NoSuchTopic(f"There is no topic {topic}.")
         require_no_error(found.error_code)
         brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
-        self._id = found.topic_id
+        self.topic_id = found.topic_id  # another one when the topic was made anew
         self._leaders = {
             each.partition_index: brokers[each.leader_id]
             for each in found.partitions
@@ -110,13 +110,13 @@ class Browser:
         self._wires.clear()
 
     def _any_broker(self) -> Wire:
-        *others, last = addresses(self._connection.bootstrap)
+        *others, last = addresses(self.connection.bootstrap)
         for address in others:
             try:
-                return Wire(self._connection, address)
+                return Wire(self.connection, address)
             except ClientError:
                 continue
-        return Wire(self._connection, last)
+        return Wire(self.connection, last)
 
     # ---- where partitions begin and end
 
@@ -159,7 +159,7 @@ class Browser:
 
     def _wire(self, address: Address) -> Wire:
         if address not in self._wires:
-            self._wires[address] = Wire(self._connection, address)
+            self._wires[address] = Wire(self.connection, address)
         return self._wires[address]
 
     def _drop(self, address: Address) -> None:
@@ -288,7 +288,7 @@ class Browser:
             request = fetch.FetchRequest(
                 max_bytes=ANSWER_BYTES,
                 isolation_level=READ_COMMITTED,
-                topics=[fetch.FetchTopic(self.topic, self._id, places)],
+                topics=[fetch.FetchTopic(self.topic, self.topic_id, places)],
             )
             try:
                 answer = self._wire(address).ask(fetch, request)

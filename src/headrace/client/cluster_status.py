@@ -142,7 +142,8 @@ def _nodes(
     }
     if quorum is not None:
         end = max((each.log_end_offset for each in quorum.voters), default=0)
-        for member in (*quorum.voters, *quorum.observers):
+        # Voters last: a folder that was lost may still be listed as an observer with their id.
+        for member in (*quorum.observers, *quorum.voters):
             node = nodes.setdefault(member.id, NodeStatus(member.id, None, None, [], fenced=False))
             if member.log_end_offset >= 0:  # else the leader has not heard of it
                 node.metadata_lag = max(0, end - member.log_end_offset)

@@ -187,3 +187,14 @@ class DeliveryPoller:
             self._busy = self.sends - before > BUSY_SENDS
 
     _busy = False
+
+
+class NoPoller:
+    """Stands in for the thread where somebody else polls, such as an event loop."""
+
+    def __init__(self) -> None:
+        self.sends = 0
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...

@@ -98,6 +98,15 @@ NOBODY_ANSWERS = frozenset(
     }
 )
 
+# What a broker says of a partition that it is about to lead, or has just ceased to.
+NOT_LED_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
 FENCED = frozenset(
     {
         KafkaError._FENCED,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,10 +133,20 @@ class Groups:
         self.cluster = reach(self._admin, connection)
 
     def all(self) -> list[GroupSummary]:
+        """Of every broker; a list that lacks the groups of one would mislead."""
+        groups, failure = self.of_those_who_answer()
+        if failure is not None:
+            raise failure
+        return groups
+
+    def of_those_who_answer(self) -> tuple[list[GroupSummary], ClientError | None]:
+        """Also what a broker says that does not tell its groups; they are missing then."""
         asked = self._admin.list_consumer_groups(request_timeout=self.connection.timeout_s)
         found = self._answer(asked)
-        for failure in found.errors:  # a list that lacks the groups of one broker would mislead
-            raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        failure = None
+        for each in found.errors:
+            error = each if isinstance(each, KafkaError) else kafka_error(each)
+            failure = explain(error, self.connection.bootstrap)
         groups = [
             GroupSummary(group.group_id, _state(group.state), _type(group)) for group in found.valid
         ]
@@ -143,15 +154,18 @@ class Groups:
             states = self._states()
             for group in groups:
                 group.state = states.get(group.group, group.state)
-        return sorted(groups, key=lambda group: group.group)
+        return sorted(groups, key=lambda group: group.group), failure
 
     def _states(self) -> dict[str, str]:
         """Of all groups, in the cluster's own words."""
         states = {}
         for broker in self.cluster.brokers.values():
-            with Wire(self.connection, (str(broker.host), broker.port)) as wire:
-                answer = wire.ask(list_groups, list_groups.ListGroupsRequest())
-            require_no_error(answer.error_code)
+            try:
+                with Wire(self.connection, (str(broker.host), broker.port)) as wire:
+                    answer = wire.ask(list_groups, list_groups.ListGroupsRequest())
+                require_no_error(answer.error_code)
+            except ClientError:  # its groups stay without a state; others have theirs
+                continue
             states.update({group.group_id: group.group_state for group in answer.groups})
         return states
 
@@ -162,16 +176,7 @@ class Groups:
         found, state = self._look_at(name)
         if state == DEAD:
             raise no_such_group(name)
-        members = [
-            Member(
-                member.member_id,
-                member.client_id,
-                member.host,
-                member.group_instance_id,
-                sorted((one.topic, one.partition) for one in member.assignment.topic_partitions),
-            )
-            for member in found.members
-        ]
+        members = _members(found)
         coordinator = None if found.coordinator is None else found.coordinator.id
         return GroupDescription(
             name,
@@ -182,6 +187,19 @@ class Groups:
             members,
             self._progress(name, members),
         )
+
+    def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
+        """Of many groups, asked for side by side; those that do not answer are left out."""
+        if not (names := list(dict.fromkeys(names))):
+            return {}
+        asked = self._admin.describe_consumer_groups(
+            names, request_timeout=self.connection.timeout_s
+        )
+        found = {}
+        for name, future in asked.items():
+            with suppress(ClientError):
+                found[name] = _members(self._answer(future, group=name))
+        return found
 
     def _look_at(self, name: str) -> tuple[Any, str]:
         """What librdkafka knows of a group, and its state; Dead if it is not there."""
@@ -345,6 +363,19 @@ class Groups:
         if error.str().rstrip().endswith(":"):  # the name of a request, and no words of the broker
             error = KafkaError(error.code())
         return explain(error, self.connection.bootstrap, topic=topic)
+
+
+def _members(found: Any) -> list[Member]:
+    return [
+        Member(
+            member.member_id,
+            member.client_id,
+            member.host,
+            member.group_instance_id,
+            sorted((one.topic, one.partition) for one in member.assignment.topic_partitions),
+        )
+        for member in found.members
+    ]
 
 
 def no_such_group(name: str) -> NoSuchGroup:

@@ -36,6 +36,7 @@ from headrace.client.delivery import (
     Callback,
     Delivery,
     DeliveryPoller,
+    NoPoller,
     Waiting,
     call_back,
 )
@@ -109,7 +110,7 @@ class Producer(Generic[SentKey, SentValue]):
         self._producer = made(lambda: confluent_kafka.Producer(conf))
         self._produce: Callable[..., None] = self._producer.produce
         self._waiting = Waiting(self.explain_delivery)
-        self._poller = DeliveryPoller(self._poll)
+        self._poller: DeliveryPoller | NoPoller = DeliveryPoller(self._poll)
         self.companions = KnownCompanions(self.connection)
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._transactions_ready = False
@@ -304,6 +305,11 @@ class Producer(Generic[SentKey, SentValue]):
         error = done.exception()
         tell(self.interceptors, record, None if error else done.result(), error)
 
+    def poll_by_hand(self) -> Callable[[float], int]:
+        """No thread hears the ends of records: whoever asked for this calls what it gets."""
+        self._poller = NoPoller()
+        return self._poll
+
     def _poll(self, timeout_s: float) -> int:
         """Hear the ends of records. A fatal error comes out of it once, on whatever thread polls;
         librdkafka has logged it, and every later call raises it where it can be acted on.
@@ -358,6 +364,11 @@ class Producer(Generic[SentKey, SentValue]):
         """One more sentence, if that is what keeps records here."""
         refused = self._refusals.recent
         return "" if refused is None else f" {explain(refused, self.connection.bootstrap)}"
+
+    @property
+    def failed_for_good(self) -> bool:
+        """After a fatal error nothing is taken any more: close it and make one anew."""
+        return self._fatal is not None
 
     def knows_partitions_of(self, topic: str) -> bool:
         """Whether sending to this topic asks the cluster nothing first."""

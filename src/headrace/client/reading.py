@@ -9,6 +9,7 @@ offsets hold no record for it (transaction markers, compacted or aborted records
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,13 +25,20 @@ from confluent_kafka import (
 )
 
 from headrace.client.connection import Connection, wait_for_topic
-from headrace.client.errors import NOBODY_ANSWERS, ClientError, explain, kafka_error
+from headrace.client.errors import (
+    NOBODY_ANSWERS,
+    NOT_LED_YET,
+    ClientError,
+    explain,
+    kafka_error,
+)
 from headrace.client.fetched import record_of
 from headrace.client.records import Record as Record
 
 MESSAGES_PER_CALL = 500
 # How much further back the last records of a partition are looked for, if there were too few.
 FURTHER_BACK = 4
+LOOK_AGAIN_S = 0.05
 
 
 @dataclass(slots=True, frozen=True)
@@ -146,14 +154,20 @@ class RecordReader:
             raise explain(error, self.connection.bootstrap, topic=self.topic)
 
     def _ends(self, partition: int) -> tuple[int, int]:
-        try:
-            return self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, partition), timeout=self.connection.timeout_s
-            )
-        except KafkaException as failure:
-            raise explain(
-                kafka_error(failure), self.connection.bootstrap, topic=self.topic
-            ) from failure
+        """A topic that was just made, or whose leader just moved, may have no leader for a moment;
+        that is waited for."""
+        deadline = time.monotonic() + self.connection.timeout_s
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(
+                    TopicPartition(self.topic, partition), timeout=self.connection.timeout_s
+                )
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if error.code() not in NOT_LED_YET or time.monotonic() > deadline:
+                    raise explain(error, self.connection.bootstrap, topic=self.topic) from failure
+            time.sleep(LOOK_AGAIN_S)
+            self._consumer.list_topics(self.topic, timeout=self.connection.timeout_s)
 
     def _places(self, start: Start) -> dict[int, int]:
         """The first offset to read of each partition."""

@@ -1,8 +1,10 @@
 """More replicas for partitions that have few: which brokers get them. Pure.
 
-The replicas that a partition has stay, in their order, so its preferred leader does too. A new one
-goes to a rack that has none of the partition yet, if there is one, and there to the broker with the
-fewest replicas; of equals to the next one in a circle, so that followers of one leader spread.
+The replicas that a partition has stay, and so does its preferred leader, unless that broker is the
+preferred one of more partitions than a new one is: then the new one comes first, so that the broker
+which had all partitions alone does not lead them all for ever. A new one goes to a rack that has
+none of the partition yet, if there is one, and there to the broker with the fewest replicas; of
+equals to the next one in a circle, so that followers of one leader spread.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ def more_replicas(
     held = Counter({broker: 0 for broker in racks})
     for each in partitions:
         held.update(broker for broker in each.replicas if broker in racks)
+    preferred = Counter(each.replicas[0] for each in partitions)
     moves: dict[TopicPartition, list[int]] = {}
     for each in partitions:
         if len(each.replicas) >= count:
@@ -34,8 +37,19 @@ def more_replicas(
             broker = _next(chosen, racks, held)
             held[broker] += 1
             chosen.append(broker)
-        moves[each.place] = chosen
+        moves[each.place] = _led_evenly(chosen, len(each.replicas), preferred)
     return moves
+
+
+def _led_evenly(chosen: list[int], had: int, preferred: Counter[int]) -> list[int]:
+    """One of the new replicas first, if it is the preferred leader of two fewer at least."""
+    first = chosen[0]
+    new = min(chosen[had:], key=lambda broker: preferred[broker])
+    if preferred[first] - preferred[new] < 2:
+        return chosen
+    preferred[first] -= 1
+    preferred[new] += 1
+    return [new, *(broker for broker in chosen if broker != new)]
 
 
 def _next(chosen: list[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:

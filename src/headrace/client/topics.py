@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
+    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -23,19 +25,10 @@ from confluent_kafka.admin import (
 )
 
 from headrace.client.connection import Connection, reach
-from headrace.client.errors import ClientError, explain, kafka_error
+from headrace.client.errors import NOT_LED_YET, ClientError, explain, kafka_error
 from headrace.contract.delay_topics import companions_of
 
 BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
-
-# What a broker says of a partition that it is about to lead, or has just ceased to.
-NOT_LED_YET = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -96,6 +89,9 @@ def _source(given: ConfigSource | int) -> str:
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+MAY_READ = frozenset({AclOperation.READ, AclOperation.ALL})
 
 
 class Topics:
@@ -221,6 +217,23 @@ class Topics:
             TopicCollection(names), request_timeout=self.connection.timeout_s
         )
         return {name: id_text(self._answer(asked[name], name).topic_id) for name in names}
+
+    def readable(self, names: Iterable[str]) -> set[str]:
+        """Those that this user may read; all of them where nobody is asked for rights."""
+        if not (names := list(dict.fromkeys(names))):
+            return set()
+        asked = self._admin.describe_topics(
+            TopicCollection(names),
+            include_authorized_operations=True,
+            request_timeout=self.connection.timeout_s,
+        )
+        found = set()
+        for name in names:
+            with suppress(ClientError):
+                allowed = self._answer(asked[name], name).authorized_operations
+                if allowed is None or not MAY_READ.isdisjoint(allowed):
+                    found.add(name)
+        return found
 
     def settings_of(self, name: str) -> dict[str, Setting]:
         entries = self._configs(ConfigResource(ResourceType.TOPIC, name))

@@ -55,9 +55,10 @@ class Wire:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, messages: Any, request: Any) -> Any:
-        """The answer to one request; `messages` is its module in `headrace.protocol.messages`."""
-        return self._ask(messages, self.version_of(messages), request)
+    def ask(self, messages: Any, request: Any, *, version: int | None = None) -> Any:
+        """The answer to one request; `messages` is its module in `headrace.protocol.messages`.
+        `version` is for those who want an older one than both sides know."""
+        return self._ask(messages, version or self.version_of(messages), request)
 
     def version_of(self, messages: Any) -> int:
         """The newest version of an API that the broker and we both know."""
@@ -81,7 +82,7 @@ class Wire:
         )
         offer = self.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest(mechanism))
         if offer.error_code != ErrorCode.NONE:
-            raise ClientError(
+            raise LoginRefused(
                 f"The broker does not take {mechanism}; it takes {', '.join(offer.mechanisms)}."
             )
         ours = next(login)

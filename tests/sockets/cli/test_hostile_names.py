@@ -94,7 +94,9 @@ def walk(folder: Path) -> list[list[str]]:
         ["cluster", "status"],
         ["cluster", "balance"],
         ["cluster", "raise-replication", HOSTILE, "--to", "1"],
+        ["cluster", "remove-broker", "7", "--dry-run"],
         ["console", "--listen", HOSTILE],
+        ["http", "--listen", HOSTILE],
         ["format", "--config", HOSTILE],
         ["format", "--data", str(folder / "format"), "--cluster-id", HOSTILE],
         ["groups", "list"],
@@ -111,6 +113,33 @@ def walk(folder: Path) -> list[list[str]]:
         ["dead-letters", "redrive", "lines.eve.dead"],
         ["dead-letters", "discard", "lines.eve.dead", "--execute", "--reason", HOSTILE],
         ["dead-letters", "list", "lines.eve.dead", "--settled"],
+        ["backlog", "status", "--watch-for", "1ms"],
+        ["backlog", "status", HOSTILE, "--watch-for", "1ms"],
+        ["backlog", "add-partitions", "lines", "--to", "9"],
+        ["backlog", "add-partitions", HOSTILE, "--to", "9"],
+        ["backlog", "park", "lines", "--group", HOSTILE, "--to", outbox_at(folder)],
+        ["backlog", "park", "lines", "--group", HOSTILE, "--to", HOSTILE, "--execute"],
+        ["backlog", "bring-back", "lines", "--group", HOSTILE, "--from", outbox_at(folder)],
+        ["backlog", "expire", "lines", "--group", HOSTILE, "--older-than", "1h"],
+        ["backlog", "widen", "lines", "--group", HOSTILE],
+        ["backlog", "widen", HOSTILE, "--group", HOSTILE],
+        ["replay", "copy", "lines", "--to", HOSTILE],
+        [
+            "replay",
+            "copy",
+            "lines",
+            "--to",
+            "lines",
+            "--name",
+            HOSTILE,
+            "--by",
+            HOSTILE,
+            "--execute",
+        ],
+        ["replay", "copy", "lines", "--to", "lines", "--where", HOSTILE],
+        ["replay", "group", HOSTILE, "--topic", "lines", "--from-offset", "0"],
+        ["replay", "undo", HOSTILE],
+        ["replay", "list"],
         ["demo", "--seconds", HOSTILE],
         ["outbox", "init", HOSTILE],
         ["outbox", "init", outbox_at(folder)],
@@ -249,7 +278,9 @@ def broker() -> Iterator[Broker]:
         reader.commit(asynchronous=False)
         yield running
         reader.close()
-        sender.abort_transaction()
+        # A command may have ended its transaction already, or its time may be up.
+        with suppress(confluent_kafka.KafkaException):
+            sender.abort_transaction(20)
 
 
 @contextmanager

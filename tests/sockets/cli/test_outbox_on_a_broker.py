@@ -25,7 +25,8 @@ def url(tmp_path: Path) -> str:
 
 
 def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
-    assert "no outbox tables" in headrace.failure("outbox", "status", url)
+    assert "There is no file" in headrace.failure("outbox", "status", url)
+    assert not Path(url.removeprefix("sqlite:///")).exists()
     assert headrace.json("outbox", "init", url, "--shards", "2")["shards"] == 2
     assert "2 shards" in headrace("outbox", "init", url)
     assert "CREATE TABLE" in headrace("outbox", "init", url, "--print")
@@ -55,6 +56,13 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
     row_id = str(parked["id"])
     assert "no name for a topic" in headrace("outbox", "show", url, row_id)
     assert "to be sent again" in headrace("outbox", "retry", url, row_id)
+    while headrace.json("outbox", "list", url)[0]["state"] != "poison":  # in vain
+        assert time.monotonic() < deadline
+    assert "or give --all" in headrace.failure("outbox", "retry", url)
+    assert "or give --all" in headrace.failure("outbox", "retry", url, row_id, "--all")
+    assert headrace.json("outbox", "retry", url, "--topic", "another")["rows"] == 0
+    assert headrace.json("outbox", "retry", url, "--all")["rows"] == 1
+    assert "ROWS/S" in headrace("outbox", "status", url)
     assert "1 row deleted" in headrace("outbox", "discard", url, row_id, "--yes")
     assert "not parked" in headrace.failure("outbox", "discard", url, row_id, "--yes")
     assert "No row" in headrace.failure("outbox", "show", url, row_id)
@@ -69,7 +77,16 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
     assert "no URL of a database" in headrace.failure("outbox", "status", "nonsense")
     assert "not oracle" in headrace.failure("outbox", "status", "oracle://x/y")
     assert "skip or wait" in headrace.failure("outbox", "relay", url, "--on-poison", "stop")
+    assert "There is no file" in headrace.failure("outbox", "relay", url)
+    Path(url.removeprefix("sqlite:///")).touch()
+    for words in (["status"], ["list"], ["show", "1"], ["retry", "1"], ["discard", "1", "--yes"]):
+        said = headrace.failure("outbox", words[0], url, *words[1:])
+        assert "no outbox tables" in said and "headrace outbox init" in said
     assert "no outbox tables" in headrace.failure("outbox", "relay", url)
+    for nothing in ("sqlite://", "sqlite:///", "sqlite:///:memory:"):
+        assert "name a file" in headrace.failure("outbox", "status", nothing)
+    refused = headrace.failure("outbox", "status", "postgresql://u:secret@127.0.0.1:1/x")
+    assert "The database refuses: connection failed" in refused and "secret" not in refused
     for wrong in ("postgresql://h:abc/x", "postgresql://user:secret@[::1/x"):
         said = headrace.failure("outbox", "status", wrong)
         assert "no URL of a database" in said and "secret" not in said
@@ -100,14 +117,16 @@ def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
         deadline = time.monotonic() + 150
         while headrace.json("outbox", "status", url)["unconfirmed"] == 0:
             assert time.monotonic() < deadline
+            thread.join(0.3)  # commands run in this process: let the relay have its time too
         assert "1 message never confirmed" in headrace("outbox", "status", url)
         assert "headrace_outbox_messages_unconfirmed 1" in relay.metrics()
         [listed] = headrace.json("outbox", "list", url)
         assert (listed["state"], listed["message_id"]) == ("unconfirmed", "t-1")
         assert "sent once" in headrace("outbox", "show", url, str(listed["id"]))
-        assert "1 row to be sent again" in headrace("outbox", "retry", url, str(listed["id"]))
+        assert "1 row to be sent again" in headrace("outbox", "retry", url, "--topic", "owed")
         while not headrace.json("outbox", "list", url):
             assert time.monotonic() < deadline
+            thread.join(0.3)
         assert "1 row deleted" in headrace("outbox", "discard", url, str(listed["id"]), "--yes")
     finally:
         relay.stop()

@@ -9,16 +9,15 @@ an attempt: an endpoint that is down for an hour costs no dead letters.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.app.message import Message, PartialFailure
 from headrace.app.retry import TryLater
 from headrace.app.triggers.breaker import CircuitBreaker, State
 from headrace.app.triggers.cloud_events import Event
+from headrace.app.triggers.filters import facts_of
 from headrace.app.triggers.settings import Trigger
 from headrace.app.triggers.targets import Target, TargetFailed
 
@@ -154,32 +153,3 @@ def event_of(message: Message, trigger: Trigger) -> Event:
         subject=None if message.key is None else message.key.decode(errors="replace"),
         data=message.value,
     )
-
-
-def facts_of(message: Message) -> dict[str, Any]:
-    """What a filter sees of a record."""
-    return {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp_ms,
-        "key": None if message.key is None else message.key.decode(errors="replace"),
-        "headers": {
-            name: None if value is None else value.decode(errors="replace")
-            for name, value in message.headers
-        },
-        "value": _decoded(message.value),
-    }
-
-
-def _decoded(value: bytes | None) -> Any:
-    if value is None:
-        return None
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

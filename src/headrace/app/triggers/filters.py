@@ -18,9 +18,13 @@ Not done: arithmetic, regular expressions, loops. Length and depth are bounded.
 from __future__ import annotations
 
 import ast
+import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from headrace.app.message import Message
+from headrace.client.records import Record
 
 Facts = Mapping[str, Any]
 Term = Callable[[Facts], Any]
@@ -47,6 +51,36 @@ class Filter:
 
     def accepts(self, facts: Facts) -> bool:
         return bool(self._term(facts))
+
+
+def facts_of(record: Record | Message) -> dict[str, Any]:
+    """What a filter sees of a record."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": None if record.key is None else record.key.decode(errors="replace"),
+        "headers": {
+            name: None if value is None else value.decode(errors="replace")
+            for name, value in record.headers
+        },
+        "value": _decoded(record.value),
+    }
+
+
+def _decoded(value: bytes | None) -> Any:
+    """The JSON document, else the text; bytes that are no text are None, as if absent."""
+    if value is None:
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _parse(expression: str) -> Term:

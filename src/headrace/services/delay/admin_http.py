@@ -105,8 +105,17 @@ class _Refused(Exception):
 class AdminHttp:
     """Serves `queries` on threads of its own from the moment it is made; ends with `close`."""
 
-    def __init__(self, queries: Queries, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT):
-        self._server = _bound(queries, host, port)
+    def __init__(
+        self,
+        queries: Queries,
+        *,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        former: int | None = None,
+    ):
+        """`former` is the port of this instance's last run, tried before the others: the group
+        keeps the address that a static member had when it first joined."""
+        self._server = _bound(queries, host, port, former)
         bound_to = self._server.server_address
         self.host, self.port = str(bound_to[0]), int(bound_to[1])
         self._thread = threading.Thread(
@@ -137,9 +146,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Asked)
 
 
-def _bound(queries: Queries, host: str, port: int) -> _Server:
+def _bound(queries: Queries, host: str, port: int, former: int | None) -> _Server:
     """On the port asked for, or the next one that nobody has; 0 takes any."""
-    tried = range(port, min(port + PORTS_TRIED, 65536)) if port else range(0)
+    tried = list(range(port, min(port + PORTS_TRIED, 65536)) if port else ())
+    if former is not None and (former in tried or not port):
+        tried.insert(0, former)
     for candidate in tried:
         try:
             return _Server((host, candidate), queries)

@@ -34,6 +34,8 @@ from headrace.services.delay.store import StoreInUse
 log = logging.getLogger("headrace.delay")
 
 LONGEST_STOP_S = 4.0
+# In the instance's folder: where its last run was asked.
+ADMIN_PORT_FILE = "admin-port"
 # As for the node: with many live objects the collector's full passes show in the lateness.
 GC_THRESHOLDS = (50_000, 20, 50)
 
@@ -63,7 +65,9 @@ def serve(
             f"Another process uses the store in {folder}; stop it, or name another folder."
         ) from failure
     queries = DelayQueries(service.store, service.status, service.store_taken)
-    admin = AdminHttp(queries, host=admin_host, port=admin_port)
+    remembered = folder / ADMIN_PORT_FILE
+    admin = AdminHttp(queries, host=admin_host, port=admin_port, former=_former_port(remembered))
+    remembered.write_text(f"{admin.port}\n")
     service.client_id = f"{GROUP}@{admin.address}"
     _stop_by_signal(service)
     if end_with_parent:
@@ -82,6 +86,14 @@ def serve(
         ) from fenced
     finally:
         admin.close()
+
+
+def _former_port(remembered: Path) -> int | None:
+    try:
+        text = remembered.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
 
 
 def default_instance() -> str:

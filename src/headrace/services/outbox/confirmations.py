@@ -163,14 +163,19 @@ class Confirmations:
             states = {str(row[0]): int(row[1]) for row in found}
         return states.get(WAITS, 0), states.get(UNCONFIRMED, 0)
 
-    def unconfirmed(self, row_id: int | None = None, most: int = 100) -> list[ParkedRow]:
+    def unconfirmed(
+        self, row_id: int | None = None, most: int = 100, *, topic: str | None = None
+    ) -> list[ParkedRow]:
         one = "" if row_id is None else " AND id = :id"
+        one += "" if topic is None else " AND topic = :topic"
         found = text(
             "SELECT id, topic, message_key, payload, headers, message_id, created_at, shard,"
             " resends, within_ms, due_at FROM headrace_outbox_confirmations"
             f" WHERE state = '{UNCONFIRMED}'{one} ORDER BY id LIMIT :most"
         )
-        values = {"most": most} | ({} if row_id is None else {"id": row_id})
+        values: dict[str, Any] = {"most": most} | ({} if row_id is None else {"id": row_id})
+        if topic is not None:
+            values["topic"] = topic
         with self._engine.connect() as db:
             return [_as_parked(tuple(row)) for row in db.execute(found, values)]
 
@@ -190,6 +195,12 @@ class Confirmations:
                     if db.execute(opened, named).rowcount == 1:
                         self._write_again(db, each.row.message_id)
                         count += 1
+        return count
+
+    def retry_all(self, topic: str | None = None) -> int:
+        count = 0
+        while found := self.unconfirmed(most=MOST_AT_ONCE, topic=topic):
+            count += self.retry([each.row.id for each in found])
         return count
 
     def forget(self, row_ids: Sequence[int]) -> int:

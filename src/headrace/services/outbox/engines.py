@@ -5,6 +5,9 @@ A relay works with threads: of a driver for asyncio its plain sibling is taken.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -25,6 +28,8 @@ DRIVERS = {
     "sqlite+aiosqlite": "sqlite",
 }
 CONNECTIONS = 5
+# SQLAlchemy puts the driver's own class before what the database said.
+_DRIVERS_CLASS = re.compile(r"^\([\w.]+\) ")
 SQLITE_PATIENCE_S = 30
 
 
@@ -36,6 +41,11 @@ def engine_for(url: str) -> Engine:
         if backend not in databases.NAMES:
             raise OutboxError(
                 f"The outbox knows PostgreSQL, MariaDB (MySQL) and SQLite, not {backend}."
+            )
+        if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
+            raise OutboxError(
+                "A SQLite database in memory is seen by one program alone; name a file: "
+                "sqlite:///file.db, or sqlite:////with/its/whole/path.db."
             )
         return create_engine(
             parsed,
@@ -55,3 +65,20 @@ def engine_for(url: str) -> Engine:
             f"The driver {missing.name} of this database is not installed: pip install "
             f"{missing.name}."
         ) from missing
+
+
+def require_file(engine: Engine) -> None:
+    """SQLite would make an empty file for whoever only looks."""
+    name = engine.url.database
+    if engine.dialect.name == "sqlite" and name and not name.startswith("file:"):
+        path = Path(name)
+        if not path.exists():
+            raise OutboxError(
+                f"There is no file {path}: see the path in the URL (sqlite:////x.db begins at the "
+                "root, sqlite:///x.db in this folder), or make it with `headrace outbox init`."
+            )
+
+
+def first_line(error: BaseException) -> str:
+    """Of what a database says, without its driver's class before it."""
+    return _DRIVERS_CLASS.sub("", str(error).partition("\n")[0])

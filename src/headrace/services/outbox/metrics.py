@@ -34,6 +34,35 @@ class ShardCounters:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class Rates:
+    """Rows per second of each shard, over a second or more."""
+
+    SHORTEST_S = 1.0
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[float, int]] = {}  # shard: when, and how many rows by then
+        self._told: dict[int, float] = {}
+
+    def changed(self, sent: Mapping[int, int], now_s: float) -> dict[int, float]:
+        """The rates that are other than those told before; `sent` are the rows of each shard since
+        the relay took it."""
+        for gone in self._since.keys() - sent.keys():
+            del self._since[gone]
+            self._told.pop(gone, None)
+        found = {}
+        for shard, rows in sent.items():
+            began_s, before = self._since.setdefault(shard, (now_s, rows))
+            if now_s - began_s < self.SHORTEST_S and rows >= before:
+                continue
+            self._since[shard] = (now_s, rows)
+            if rows < before:  # another worker counts from 0
+                continue
+            rate = (rows - before) / (now_s - began_s)
+            if self._told.get(shard) != rate:
+                self._told[shard] = found[shard] = rate
+        return found
+
+
 @dataclass(slots=True)
 class ShardState:
     """One shard as `headrace outbox status` and Prometheus show it."""
@@ -45,6 +74,7 @@ class ShardState:
     oldest_ms: int | None  # age of the oldest row that waits
     parked: int
     problem: str | None
+    rows_per_s: float  # that were sent, in the last seconds; 0 without a relay
 
 
 @dataclass(slots=True)
@@ -73,6 +103,10 @@ def rendered(
         *_family(
             "rows_waiting", "gauge", "Rows that are not sent yet.",
             [({"shard": each.shard}, each.waiting) for each in shards],
+        ),
+        *_family(
+            "rows_per_second", "gauge", "Rows sent, over the last second or so.",
+            [({"shard": each.shard}, each.rows_per_s) for each in shards],
         ),
         *_family(
             "oldest_unsent_seconds", "gauge", "Age of the oldest row that is not sent.",

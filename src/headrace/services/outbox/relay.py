@@ -22,11 +22,17 @@ from headrace.client.errors import Unreachable
 from headrace.services.outbox import positions, schema, shares
 from headrace.services.outbox.confirmation_watch import ConfirmationWatch
 from headrace.services.outbox.confirmations import Confirmations
-from headrace.services.outbox.metrics import ConfirmationCounters, ShardCounters, rendered
+from headrace.services.outbox.engines import first_line
+from headrace.services.outbox.metrics import (
+    ConfirmationCounters,
+    Rates,
+    ShardCounters,
+    rendered,
+)
 from headrace.services.outbox.source import Source
 from headrace.services.outbox.status import shard_states, table_bytes
 from headrace.services.outbox.store import Store
-from headrace.services.outbox.worker import DATABASE_FAILS, Published, ShardWorker, first_line
+from headrace.services.outbox.worker import DATABASE_FAILS, Published, ShardWorker
 
 log = logging.getLogger("headrace.outbox")
 
@@ -85,6 +91,7 @@ class Relay:
         self._vacuuming: threading.Thread | None = None
         self._hinted: dict[int, int] = {}
         self._problems: dict[int, str | None] = {}
+        self._rates = Rates()
         self._database_problem: str | None = None
 
     def stop(self) -> None:
@@ -108,15 +115,19 @@ class Relay:
 
     def _is_ready(self) -> bool:
         """Wait for the database and the cluster; False if it was stopped before."""
+        said_before = None
         while not self._stopping.is_set():
             try:
                 self.facts = self.store.facts()
                 positions.ensure(self._at)
                 return True
             except DATABASE_FAILS as failure:
-                log.warning("the database does not answer: %s", first_line(failure))
+                said = f"the database does not answer: {first_line(failure)}"
             except Unreachable as failure:
-                log.warning("%s", failure)
+                said = str(failure)
+            if said != said_before:
+                log.warning("%s", said)
+            said_before = said
             self._stopping.wait(LONGEST_PAUSE_S)
         return False
 
@@ -225,7 +236,10 @@ class Relay:
     # ---- house-keeping
 
     def _report(self) -> None:
-        """Hints and problems, where they have changed."""
+        """Hints, problems and rates, where they have changed."""
+        sent = {number: worker.counters.rows for number, worker in self.workers.items()}
+        for number, rows_per_s in self._rates.changed(sent, monotonic()).items():
+            self.store.save_rate(number, rows_per_s)
         for number, worker in self.workers.items():
             position = worker.position
             if position and self._hinted.get(number) != position:
@@ -281,7 +295,7 @@ class Relay:
     # ---- the horizon
 
     def _look(self) -> None:
-        busy_until, problem = 0.0, None
+        busy_until, problem = monotonic(), None
         while not self._stopping.is_set():
             try:
                 before = self._published.settled
@@ -289,10 +303,11 @@ class Relay:
                 self._published.publish(settled)
                 if settled != before:
                     busy_until = monotonic() + BUSY_FOR_S
-                if monotonic() < busy_until:
+                idle_s = monotonic() - busy_until
+                if idle_s < 0:
                     self._stopping.wait(BUSY_POLL_S)
                 else:
-                    self._source.wait(IDLE_WAIT_S)
+                    self._source.wait(IDLE_WAIT_S, idle_s)
                 problem = None
             except (SQLAlchemyError, OSError) as failure:
                 said = first_line(failure)

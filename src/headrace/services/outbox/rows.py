@@ -24,6 +24,16 @@ LONGEST_TOPIC = 249
 LONGEST_MESSAGE_ID = 512
 # More than any broker takes; a record larger than the producer's memory would never leave it.
 LARGEST_BYTES = 100_000_000
+# Brokers take no records for the first three from clients. The last one is the relay's own: a row
+# there could forge a position.
+RESERVED_TOPICS = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "headrace.outbox.positions",
+    }
+)
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -124,6 +134,8 @@ def require_topic(topic: str) -> None:
             f"'{topic[:300]}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
             f"{LONGEST_TOPIC} at most"
         )
+    if topic in RESERVED_TOPICS:
+        raise NotARecord(f"'{topic}' is an internal topic, and takes no messages")
 
 
 def headers_to(headers: Headers) -> str | None:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from headrace.services.outbox import databases
 
-VERSION = 2  # 2: headrace_outbox_confirmations
+VERSION = 3  # 2: headrace_outbox_confirmations; 3: rows_per_s of headrace_outbox_shards
 SHARDS = 4
 MOST_SHARDS = 1024
 READ_META = "SELECT name, value FROM headrace_outbox_meta"
@@ -95,6 +95,9 @@ def make(db: Maker, *, there: bool, shards: int | None = None) -> Facts:
         if statement.startswith("CREATE TRIGGER") and (known is not None or _has_trigger(db)):
             continue  # one that somebody dropped stays dropped
         db.run(statement)
+    if "rows_per_s" not in _columns(db, "headrace_outbox_shards"):
+        added = "ALTER TABLE headrace_outbox_shards ADD COLUMN rows_per_s double precision"
+        db.run(f"{added} NOT NULL DEFAULT 0")
     number = insert_once.format(table="headrace_outbox_shards", columns="shard", values="?")
     for shard in range(chosen):
         db.run(number, (shard,))
@@ -160,6 +163,16 @@ def read(rows: Iterable[Sequence[str]], oldest: int = VERSION) -> Facts | None:
 def _has_trigger(db: Maker) -> bool:
     """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS."""
     return bool(db.query("SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake'"))
+
+
+def _columns(db: Maker, table: str) -> set[str]:
+    if db.dialect == "sqlite":
+        found = db.query(f"SELECT name FROM pragma_table_info('{table}')")
+    else:
+        where = f"FROM information_schema.columns WHERE table_name = '{table}'"
+        here = "current_schema()" if db.dialect == "postgresql" else "database()"
+        found = db.query(f"SELECT column_name {where} AND table_schema = {here}")
+    return {str(row[0]) for row in found}
 
 
 def _writes_ahead(db: Maker) -> bool:

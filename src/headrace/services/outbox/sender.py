@@ -11,10 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation
 
 from headrace.client.connection import Connection, made, program_settings, wait_for_topic
-from headrace.client.errors import ClientError, NoSuchTopic, explain_delivery, kafka_error
+from headrace.client.errors import (
+    ClientError,
+    NoSuchTopic,
+    explain,
+    explain_delivery,
+    explained,
+    kafka_error,
+)
 from headrace.services.outbox import positions
 from headrace.services.outbox.rows import OutboxRecord
 from headrace.services.outbox.shard import Position
@@ -24,8 +32,9 @@ PATIENCE_S = 5.0
 TRANSACTION_MS = 30_000
 # A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
 LARGEST_BATCH_BYTES = 900_000
-# Somebody may be about to create the topic.
-MISSING_TOPIC_S = 30.0
+# Somebody may be about to create the topic, or to give the right to write to it.
+REFUSED_TOPIC_S = 30.0
+FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
 
 # What the cluster says about a record, not about the moment.
@@ -53,16 +62,24 @@ class RowRefused(NothingSent):
 
 
 class SenderLost(Exception):
-    """Fenced, or worse. Whether the transaction is committed, the position tells."""
+    """Fenced, or worse. Whether the transaction is committed, the position tells.
+
+    `forbidden`: the next sender must look which topic it may not write to. The cluster does not
+    tell which one it was, and the producer is lost by it.
+    """
+
+    forbidden = False
 
 
 class Sender:
-    def __init__(self, at: Connection, outbox_id: str, shard: int) -> None:
-        self._at = at
+    def __init__(
+        self, at: Connection, outbox_id: str, shard: int, *, checks_rights: bool = False
+    ) -> None:
+        self._at, self._checks_rights = at, checks_rights
         self._key = positions.key_of(outbox_id, shard)
         self.transactional_id = f"headrace-outbox-{outbox_id}-{shard}"
         self._known: set[str] = set()  # topics that are there
-        self._missing_since: dict[str, float] = {}
+        self._refused_since: dict[str, float] = {}  # topics that are missing or forbidden
         self._refusals: list[tuple[KafkaError, str]] = []
         settings = program_settings(
             at,
@@ -143,15 +160,34 @@ class Sender:
         for topic in {record.topic for record in records} - self._known:
             try:
                 wait_for_topic(self._producer, self._at, topic)
-            except NoSuchTopic as missing:
-                since = self._missing_since.setdefault(topic, monotonic())
-                if monotonic() - since < MISSING_TOPIC_S:
-                    raise NothingSent(str(missing)) from missing
-                raise RowRefused(str(missing)) from missing
+                if self._checks_rights:
+                    self._require_right(topic)
             except ClientError as failure:
-                raise NothingSent(str(failure)) from failure
-            self._missing_since.pop(topic, None)
+                if not isinstance(failure, NoSuchTopic) and failure.code != FORBIDDEN:
+                    raise NothingSent(str(failure)) from failure
+                since = self._refused_since.setdefault(topic, monotonic())
+                if monotonic() - since < REFUSED_TOPIC_S:
+                    raise NothingSent(str(failure)) from failure
+                raise RowRefused(str(failure)) from failure
+            self._refused_since.pop(topic, None)
             self._known.add(topic)
+
+    def _require_right(self, topic: str) -> None:
+        """Raises ClientError with the code FORBIDDEN if this user may not write to the topic."""
+        admin = self._at.admin()  # the answer ends with its client, so it has a name
+        asked = admin.describe_topics(
+            TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=self._at.timeout_s,
+        )
+        try:
+            rights = asked[topic].result().authorized_operations
+        except KafkaException as failure:
+            raise explained(failure, self._at.bootstrap, topic=topic) from failure
+        if rights is not None and AclOperation.WRITE not in rights:
+            raise explain(
+                KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), self._at.bootstrap, topic=topic
+            )
 
     # ---- what goes wrong
 
@@ -169,6 +205,10 @@ class Sender:
     def _ended(self, error: KafkaError) -> NothingSent | SenderLost:
         """Abort if that is all it takes, and say what became of the transaction."""
         self._known.clear()
+        if error.name() == FORBIDDEN:  # there is nothing to abort, and the producer is of no use
+            lost = SenderLost(str(explain(error, self._at.bootstrap)))
+            lost.forbidden = True
+            return lost
         if error.fatal() or not error.txn_requires_abort():
             return SenderLost(f"{error.name()}: {error.str()}")
         try:

@@ -295,13 +295,13 @@ class Shard:
             return (
                 f"Shard {self.number} has sent rows up to {hint}, says the database, but the "
                 "cluster has no position of it. It may be another cluster, or its topic of "
-                "positions was deleted."
+                f"positions was deleted. {self._advice}"
             )
         if position.row_id < (hint or 0):
             return (
                 f"Shard {self.number} has sent rows up to {hint}, says the database, but the "
                 f"cluster's position is {position.row_id}. It may be another cluster, or one that "
-                "has lost data."
+                f"has lost data. {self._advice}"
             )
         if position.row_id == 0:
             return None
@@ -310,9 +310,16 @@ class Shard:
             return (
                 f"Shard {self.number} has sent rows up to {position.row_id}, says the cluster, but "
                 "the database does not have that row. It may be another database, or one that was "
-                "restored from a backup."
+                f"restored from a backup. {self._advice}"
             )
         return None
+
+    @property
+    def _advice(self) -> str:
+        return (
+            "See what has arrived, stop the relays, and say where to go on: "
+            f"`headrace outbox resume DATABASE_URL --shard {self.number} --after ROW`."
+        )
 
     # ---- reading and sending
 

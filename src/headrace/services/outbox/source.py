@@ -69,10 +69,10 @@ class Source:
             assert self._horizon is not None
             return self._horizon.held_up_by(looking)
 
-    def wait(self, timeout_s: float) -> None:
-        """Until a row is committed, or so long."""
+    def wait(self, timeout_s: float, idle_s: float = 0.0) -> None:
+        """Until a row is committed, or so long. `idle_s`: for so long none has come."""
         with self._closing_if_it_fails():
-            self._database.wait_for_rows(self._connected(), timeout_s)
+            self._database.wait_for_rows(self._connected(), timeout_s, idle_s)
 
     @contextmanager
     def _closing_if_it_fails(self) -> Iterator[None]:

@@ -71,11 +71,11 @@ def shard_states(store: Store, known: Mapping[int, int] | None = None) -> list[S
         }
         shards = db.execute(
             text(
-                "SELECT shard, owner, lease_until, sent_id, problem FROM headrace_outbox_shards"
-                " ORDER BY shard"
+                "SELECT shard, owner, lease_until, sent_id, problem, rows_per_s"
+                " FROM headrace_outbox_shards ORDER BY shard"
             )
         ).all()
-        for number, owner, until_ms, hint, problem in shards:
+        for number, owner, until_ms, hint, problem, rate in shards:
             sent_id = (known or {}).get(int(number), hint)
             values = {"shard": number, "sent": sent_id or 0, "most": MOST_COUNTED}
             later = "FROM headrace_outbox WHERE shard = :shard AND id > :sent"
@@ -85,15 +85,17 @@ def shard_states(store: Store, known: Mapping[int, int] | None = None) -> list[S
             oldest = db.execute(
                 text(f"SELECT created_at {later} ORDER BY id LIMIT 1"), values
             ).scalar()
+            leased = owner is not None and int(until_ms) > now_ms
             found.append(
                 ShardState(
                     int(number),
-                    str(owner) if owner is not None and int(until_ms) > now_ms else None,
+                    str(owner) if leased else None,
                     None if sent_id is None else int(sent_id),
                     int(waiting),
                     None if oldest is None else max(0, now_ms - int(oldest)),
                     parked.get(int(number), 0),
                     problem,
+                    float(rate) if leased else 0.0,
                 )
             )
     return found

@@ -138,6 +138,12 @@ class Store:
             {"shard": shard, "problem": problem},
         )
 
+    def save_rate(self, shard: int, rows_per_s: float) -> None:
+        self._run(
+            "UPDATE headrace_outbox_shards SET rows_per_s = :rate WHERE shard = :shard",
+            {"shard": shard, "rate": rows_per_s},
+        )
+
     def row(self, shard: int, row_id: int) -> Row | None:
         with self.engine.connect() as db:
             found = db.execute(
@@ -226,6 +232,14 @@ class Store:
             return db.execute(
                 wanted.bindparams(bindparam("ids", expanding=True)), {"ids": list(row_ids)}
             ).rowcount
+
+    def retry_all(self, topic: str | None = None) -> int:
+        """All rows that cannot be sent, or those for a topic; how many they are."""
+        one = "" if topic is None else " AND topic = :topic"
+        wanted = (
+            f"UPDATE headrace_outbox_parked SET state = '{RETRY}' WHERE state = '{POISON}'{one}"
+        )
+        return self._run(wanted, {} if topic is None else {"topic": topic})
 
     # ---- sent rows
 

@@ -19,6 +19,7 @@ from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.services.outbox import shard as core
 from headrace.services.outbox.confirmations import Confirmations
+from headrace.services.outbox.engines import first_line
 from headrace.services.outbox.metrics import ShardCounters
 from headrace.services.outbox.rows import Asked, OutboxRecord, Row, record_of
 from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
@@ -81,6 +82,8 @@ class ShardWorker:
         self._blocks = blocks
         self._shard = Shard(number, check=self._check, blocks=blocks, most=most)
         self._sender: Sender | None = None
+        self._checks_rights = False  # a sender was lost because it may not write to some topic
+        self._said_parked: set[int] = set()  # rows behind the position that were told of
         self._records: dict[int, OutboxRecord] = {}  # of the rows that were read last
         self._seen = core.Settled(0, -2)
         self._review_at = 0.0
@@ -175,7 +178,9 @@ class ShardWorker:
         self._close_sender()
         while True:
             try:
-                sender = self._sender = Sender(self._at, self._outbox_id, self.number)
+                sender = self._sender = Sender(
+                    self._at, self._outbox_id, self.number, checks_rights=self._checks_rights
+                )
                 position = sender.open(self._gives_up)
                 break
             except (SenderLost, ClientError) as failure:
@@ -217,6 +222,7 @@ class ShardWorker:
             return core.Aborted()
         except SenderLost as failure:
             self.counters.aborted += 1
+            self._checks_rights = failure.forbidden
             self._trouble(str(failure))
             return core.ProducerLost()
         self.problem = None
@@ -255,10 +261,13 @@ class ShardWorker:
         return core.RowsRead(rows, up_to)
 
     def _park(self, effect: core.Park) -> core.Event:
+        """The same rows are parked again if what was to be sent with them failed: told once."""
         self._insist(lambda: self._store.park(self.number, effect.rows))
-        self.counters.parked += len(effect.rows)
+        said = {id_ for id_ in self._said_parked if id_ > (self.position or 0)}
+        self._said_parked = said | {row.id for row, _, _ in effect.rows}
+        self.counters.parked += len(self._said_parked) - len(said)
         for row, reason, waits in effect.rows:
-            if not waits:
+            if not waits and row.id not in said:
                 log.error(
                     "row %d for %s is parked, `headrace outbox show` has it: %s",
                     row.id, row.topic, reason,
@@ -289,7 +298,3 @@ class ShardWorker:
         self.problem = problem
         if self._stopping.wait(PAUSE_S) or self._gives_up():
             raise GivenUp
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

@@ -16,7 +16,9 @@ from headrace.services.redrive.letters import DeadLetter
 MOST_REDRIVES = 3
 
 # The story of the failure ends here; the next one writes its own.
-FORGOTTEN = frozenset({names.ATTEMPT, names.FIRST_FAILED_AT, names.DUE, names.REDRIVES})
+FORGOTTEN = frozenset(
+    {names.ATTEMPT, names.FIRST_FAILED_AT, names.DUE, names.REDRIVES, names.WORKER}
+)
 
 
 class NotRedrivable(Exception):

@@ -166,3 +166,16 @@ def test_places_are_in_the_order_of_due_time_topic_partition_offset() -> None:
     ]
     assert sorted(reversed(places)) == places
     assert Cursor.parse(str(places[1])) == places[1]
+
+
+def test_the_port_of_the_last_run_comes_first(answers: Answers) -> None:
+    """The group remembers an instance's first address, whatever port is free at its next start."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        first = other.getsockname()[1]
+    again = AdminHttp(answers, port=0, former=first)
+    assert again.port == first
+    beside = AdminHttp(answers, port=0, former=first)  # somebody else has it now
+    assert beside.port != first
+    for window in (again, beside):
+        window.close()

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from headrace import Admin, Outbox
+from headrace.client.acls import Acl, Acls
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.reading import Record, RecordReader
@@ -19,6 +20,7 @@ from headrace.services.outbox import positions, sender
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
 from headrace.services.outbox.resumption import resume
+from headrace.services.outbox.rows import RESERVED_TOPICS
 from headrace.services.outbox.schema import OutboxError
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
@@ -240,10 +242,77 @@ def test_a_topic_that_is_missing_is_waited_for_then_its_rows_are_parked(
     with running(engine, quiet) as relay:
         until(lambda: any(each.problem for each in relay.workers.values()))
         assert records(at) == []
-        monkeypatch.setattr(sender, "MISSING_TOPIC_S", 0.0)
+        monkeypatch.setattr(sender, "REFUSED_TOPIC_S", 0.0)
         until(lambda: values(at) == ["2"])
     [parked] = store.parked()
     assert "There is no topic nowhere" in parked.reason
+
+
+def test_a_topic_that_may_not_be_written_to_holds_up_nobody_else(
+    engine: Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster does not say which topic it was, and the producer is lost by it."""
+    monkeypatch.setattr(sender, "REFUSED_TOPIC_S", 0.0)
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with Broker(settings=rights) as broker:
+        at = Connection({"bootstrap.servers": broker.bootstrap})
+        for topic in ("closed", "transfers"):
+            Admin(at).topics.create(topic, partitions=2)
+        Acls(at).add([allowed("read", topic="closed")])
+        with engine.begin() as db:
+            for number in range(5):
+                outbox.send(db, "transfers", str(number), key="a")
+                outbox.send(db, "closed", str(number), key="a")
+        with running(engine, at):
+            until(lambda: values(at) == list("01234"))
+            until(lambda: len(Store(engine).parked()) == 5)
+        reasons = {each.reason for each in Store(engine).parked()}
+        assert all("may not do that with the topic closed" in reason for reason in reasons)
+        Acls(at).add([allowed("write", topic="closed")])
+        Store(engine).retry([each.row.id for each in Store(engine).parked()])
+        with running(engine, at):
+            until(lambda: values(at, "closed") == list("01234"))
+
+
+def allowed(operation: str, *, topic: str) -> Acl:
+    return Acl("topic", topic, "literal", "User:*", "*", operation, "allow")
+
+
+def test_rows_for_internal_topics_are_parked(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    """One for the topic of positions could say that rows were sent that were not."""
+    assert positions.TOPIC in RESERVED_TOPICS
+    with engine.begin() as db:
+        for topic in sorted(RESERVED_TOPICS):
+            with pytest.raises(OutboxError, match="internal topic"):
+                outbox.send(db, topic, "1")
+            row = text("INSERT INTO headrace_outbox (topic, payload) VALUES (:topic, '1')")
+            db.execute(row, {"topic": topic})
+        outbox.send(db, "transfers", "2", key="a")
+    with running(engine, at):
+        until(lambda: values(at) == ["2"])
+        until(lambda: len(Store(engine).parked()) == len(RESERVED_TOPICS))
+
+
+def test_a_parked_row_is_told_and_counted_once(
+    engine: Engine, outbox: Outbox, at: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if it is parked again and again because what goes with it fails."""
+    bad = "INSERT INTO headrace_outbox (topic, headers) VALUES ('transfers', 'no JSON')"
+    with engine.begin() as db:
+        db.execute(text(bad))
+        outbox.send(db, "small", "x" * 2000, key="b")
+        outbox.send(db, "small", "y" * 2000, key="b")
+    Admin(at).topics.create("small", partitions=1, settings={"max.message.bytes": "1000"})
+    with running(engine, at) as relay:
+        until(lambda: len(Store(engine).parked()) == 3)
+        until(lambda: relay.metrics().count("headrace_outbox_rows_parked_total 3"))
+    said = [record.message for record in caplog.records if "is parked" in record.message]
+    assert len(said) == 3, said
 
 
 # ---- positions

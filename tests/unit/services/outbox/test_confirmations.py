@@ -251,6 +251,7 @@ def test_tables_of_the_older_version_are_brought_up_by_init(engine: Engine) -> N
     with engine.begin() as db:
         db.execute(text("DROP TABLE headrace_outbox_confirmations"))
         db.execute(text("UPDATE headrace_outbox_meta SET value = '1' WHERE name = 'version'"))
+        db.execute(text("ALTER TABLE headrace_outbox_shards DROP COLUMN rows_per_s"))
     with pytest.raises(schema.OutboxError, match="are of version 1.*headrace outbox init"):
         Store(engine).facts()
     Outbox(engine).create()

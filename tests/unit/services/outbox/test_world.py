@@ -66,6 +66,7 @@ def test_parked_rows_that_a_person_sends_again_go_before_those_that_wait() -> No
         Flaws(no_fencing=True),
         Flaws(keep_looked_to=True),
         Flaws(position_apart=True),
+        Flaws(last_id_ahead=True),
     ],
     ids=lambda flaws: next(name for name, on in vars(flaws).items() if on),
 )

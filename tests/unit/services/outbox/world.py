@@ -30,6 +30,9 @@ class Flaws:
     no_fencing: bool = False
     keep_looked_to: bool = False  # what was looked at outlives a crash of the database
     position_apart: bool = False  # the position is written after the records, not with them
+    last_id_ahead: bool = (
+        False  # the last id is read while PostgreSQL shows one of the future there
+    )
 
 
 @dataclass
@@ -228,6 +231,8 @@ class World:
                 if not self.flaws.keep_looked_to:
                     relay.ids = SettledIds()
             last = database.next_id - 1
+            if self.flaws.last_id_ahead and self.chance.random() < 0.2:
+                last += 8
             xid = database.next_xid if last > relay.ids.last_seen else None
             if xid is not None:
                 database.next_xid += 1

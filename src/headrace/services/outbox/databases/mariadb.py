@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from headrace.services.outbox.databases import Horizon, fetched
+from headrace.services.outbox.databases import Horizon, fetched, poll_pause_s
 
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 GATE: tuple[str, ...] = (
@@ -39,6 +39,7 @@ TABLE_BYTES = (
     "SELECT data_length + index_length FROM information_schema.tables"
     " WHERE table_schema = database() AND table_name = 'headrace_outbox'"
 )
+POLL_S = 0.01
 LOCK_WAIT_TIMEOUT, DEADLOCK = 1205, 1213
 GATES = (1, 2)
 
@@ -78,7 +79,8 @@ def tables(shards: int) -> list[str]:
         " ENGINE=InnoDB",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
         f" shard smallint PRIMARY KEY, sent_id bigint, sent_at bigint, owner varchar(255) {_TEXT},"
-        f" lease_until bigint NOT NULL DEFAULT 0, problem longtext {_TEXT}) ENGINE=InnoDB",
+        f" lease_until bigint NOT NULL DEFAULT 0, problem longtext {_TEXT},"
+        " rows_per_s double precision NOT NULL DEFAULT 0) ENGINE=InnoDB",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_relays"
         f" (relay varchar(255) {_TEXT} PRIMARY KEY, seen_until bigint NOT NULL) ENGINE=InnoDB",
     ]
@@ -129,5 +131,5 @@ def _closed_once(connection: Connection, gate: int) -> bool:
     return True
 
 
-def wait_for_rows(connection: Connection, timeout_s: float) -> None:
-    time.sleep(min(timeout_s, 0.01))
+def wait_for_rows(connection: Connection, timeout_s: float, idle_s: float) -> None:
+    time.sleep(min(timeout_s, poll_pause_s(POLL_S, idle_s)))

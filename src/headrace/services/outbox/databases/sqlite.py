@@ -12,7 +12,7 @@ import time
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from headrace.services.outbox.databases import Horizon, fetched
+from headrace.services.outbox.databases import Horizon, fetched, poll_pause_s
 
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 GATE: tuple[str, ...] = ()
@@ -53,7 +53,8 @@ def tables(shards: int) -> list[str]:
         " ON headrace_outbox_confirmations (state, due_at)",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_shards ("
         " shard INTEGER PRIMARY KEY, sent_id INTEGER, sent_at INTEGER, owner TEXT,"
-        " lease_until INTEGER NOT NULL DEFAULT 0, problem TEXT)",
+        " lease_until INTEGER NOT NULL DEFAULT 0, problem TEXT,"
+        " rows_per_s double precision NOT NULL DEFAULT 0)",
         "CREATE TABLE IF NOT EXISTS headrace_outbox_relays"
         " (relay TEXT PRIMARY KEY, seen_until INTEGER NOT NULL)",
     ]
@@ -76,5 +77,5 @@ class _Horizon:
         return None
 
 
-def wait_for_rows(connection: Connection, timeout_s: float) -> None:
-    time.sleep(min(timeout_s, POLL_S))
+def wait_for_rows(connection: Connection, timeout_s: float, idle_s: float) -> None:
+    time.sleep(min(timeout_s, poll_pause_s(POLL_S, idle_s)))

@@ -1,0 +1,74 @@
+"""A shadow of an app: the same handlers over records of the past, with results of their own.
+
+The shadow is a group of its own, so its offsets, retries, dead letters and once-keys are its own;
+what it publishes goes to `<topic>.shadow-<name>`. It confirms nothing and delays nothing. Only
+handlers that are declared `replay_safe=True` run: a shadow cannot know what else a handler does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.client.connection import Connection
+from headrace.client.topics import Topics
+
+if TYPE_CHECKING:
+    from headrace.app.app import App
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+class ShadowRefused(ValueError):
+    """One sentence why the app cannot be run as a shadow."""
+
+
+@dataclass(slots=True)
+class Shadow:
+    name: str
+    of_group: str
+    connection: Connection
+    topics: dict[str, str] = field(default_factory=dict)  # the app's topic -> the shadow's
+
+    @property
+    def group(self) -> str:
+        return f"{self.of_group}.shadow-{self.name}"
+
+    def topic(self, of: str) -> str:
+        """Where results go instead; the first one of a topic makes it."""
+        if of not in self.topics:
+            name = f"{of}.shadow-{self.name}"
+            topics = Topics(self.connection)
+            there = topics.cluster.topics.get(of)
+            partitions = 1 if there is None else len(there.partitions)
+            topics.ensure(name, partitions=partitions, settings={})
+            self.topics[of] = name
+        return self.topics[of]
+
+
+def cast_shadow(app: App, name: str) -> list[str]:
+    """Turn an app that does not run yet into its shadow; the handlers that are left out.
+
+    In place, because handlers refer to the app itself when they send.
+    """
+    if not _NAME.fullmatch(name):
+        raise ShadowRefused(
+            f"{name!r} is no name for a shadow: up to 40 letters, digits, - and _, such as monday."
+        )
+    left_out = [each.name for each in app.subscriptions if not each.replay_safe]
+    safe = [each for each in app.subscriptions if each.replay_safe]
+    if not safe:
+        raise ShadowRefused(
+            f"No handler is declared safe to replay, so {', '.join(left_out)} will not run: say "
+            "@app.on(..., replay_safe=True) where running again does no harm."
+        )
+    shadow = Shadow(name, app.group, app.connection)
+    for subscription in safe:
+        subscription.shadow = shadow
+        subscription.confirm = False
+    app.subscriptions = safe
+    app.group = shadow.group
+    app.delay = "off"
+    app.shadow = shadow
+    return left_out

@@ -1,0 +1,408 @@
+"""`headrace backlog`: how far groups are behind and why, and the ways to catch up.
+
+`status` looks; `widen`, `add-partitions`, `park`, `bring-back` and `expire` do something about it,
+each with a plan first. Nothing is changed without --execute.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.app.triggers.filters import FilterRefused
+from headrace.cli import output, reset_targets
+from headrace.cli.backlogged.views import (
+    WidenProgress,
+    status_object,
+    tell_growth,
+    tell_status,
+)
+from headrace.cli.cluster_options import At, Json, cluster_options
+from headrace.cli.completion import group_names, topic_names
+from headrace.cli.dead_letters import whoever
+from headrace.cli.failure import Failure
+from headrace.cli.key_values import key_values
+from headrace.cli.replayed.views import report_copy
+from headrace.client.browsing import Browser
+from headrace.client.connection import Connection
+from headrace.client.groups import Groups
+from headrace.client.topics import Topics
+from headrace.installation import command_to_add
+from headrace.services.backlog.growth import growth
+from headrace.services.backlog.watching import Watching
+from headrace.services.backlog.widening import FEW_LEFT, Widening, WidenPlan, WidenStatus
+from headrace.services.replay.pace import Pace
+from headrace.services.replay.selection import Selection
+
+if TYPE_CHECKING:
+    from headrace.services.backlog.parking import Parking
+
+app = typer.Typer(
+    help="How far groups are behind and why, and the ways to catch up.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+Topic = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="The topic.", show_default=False, autocompletion=topic_names
+    ),
+]
+Group = Annotated[
+    str,
+    typer.Option(
+        "--group", metavar="GROUP", help="The group that is behind.", autocompletion=group_names
+    ),
+]
+Database = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="HEADRACE_DATABASE_URL",
+        help="postgresql://..., mariadb://... or sqlite:///file.db.",
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")]
+Reason = Annotated[str, typer.Option(help="Why, for the record of what was done.")]
+By = Annotated[str | None, typer.Option(help="Who does it (default: you).")]
+
+# Groups that are described when none is named.
+MOST_GROUPS = 50
+KEYS_LOOKED_AT = 5_000
+
+
+@app.command()
+@cluster_options
+def status(
+    at: At,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GROUP...]", show_default=False, autocompletion=group_names),
+    ] = None,
+    watch_for: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to watch, to see rates: 5s, 1m.")
+    ] = "3s",
+    as_json: Json = False,
+) -> None:
+    """Show lag in records and in seconds, rates, when it is caught up, and what holds it up."""
+    seconds = reset_targets.duration_ms(watch_for) / 1000
+    with at.connection() as cluster:
+        names = list(dict.fromkeys(groups or ()))
+        left_out = 0
+        if not names:
+            everything = [each.group for each in Groups(cluster).all()]
+            names, left_out = everything[:MOST_GROUPS], max(0, len(everything) - MOST_GROUPS)
+        if not names:
+            output.note("There are no groups.")
+        found = Watching(cluster).status(names, seconds) if names else []
+    if as_json:
+        output.answer_json([status_object(lag, findings) for lag, findings in found])
+        return
+    for lag, findings in sorted(found, key=lambda pair: -pair[0].lag):
+        tell_status(lag, findings, whole=groups is not None)
+    if left_out:
+        output.note(f"{left_out:,} more groups were not looked at: name them.")
+
+
+# ---- more partitions
+
+
+@app.command("add-partitions")
+@cluster_options
+def add_partitions(
+    at: At,
+    topic: Topic,
+    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="So many in all.")],
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Give a topic more partitions, after showing which keys move and who is still behind."""
+    with at.connection() as cluster:
+        with closing(Browser(cluster, topic)) as browser:
+            count = len(browser.partitions)
+            if to <= count:
+                raise Failure(f"Topic {topic} has {count} partitions: it can only get more.")
+            page = browser.backwards(
+                browser.ends(browser.partitions),
+                want=KEYS_LOOKED_AT,
+                accepts=lambda seen: seen.is_data and seen.record.key is not None,
+            )
+        keys = [seen.record.key for seen in page.found if seen.record.key is not None]
+        plan = growth(keys, partitions=count, wanted=to)
+        behind = _groups_behind(Groups(cluster), topic)
+        if execute:
+            Topics(cluster).grow(topic, partitions=to)
+    if as_json:
+        output.answer_json(
+            {
+                "topic": topic,
+                "partitions": count,
+                "to": to,
+                "executed": execute,
+                "keys": plan.keys,
+                "moving": plan.moving,
+                "behind": behind,
+            }
+        )
+        return
+    tell_growth(plan, behind)
+    if execute:
+        output.say(f"Topic {topic} has {to} partitions.")
+    else:
+        output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+def _groups_behind(groups: Groups, topic: str) -> dict[str, int]:
+    """Of the first groups, with their lag in this topic."""
+    found = {}
+    for each in groups.all()[:MOST_GROUPS]:
+        [described] = groups.describe([each.group])
+        lag = sum(one.lag or 0 for one in described.progress if one.topic == topic)
+        if lag:
+            found[each.group] = lag
+    return found
+
+
+# ---- a wider topic
+
+
+@app.command()
+@cluster_options
+def widen(
+    at: At,
+    topic: Topic,
+    group: Group,
+    times: Annotated[
+        int, typer.Option(min=2, max=1000, help="As many partitions as the topic has, times this.")
+    ] = 10,
+    few_left: Annotated[
+        int, typer.Option(min=0, help="Stop forwarding when so many records are left.")
+    ] = FEW_LEFT,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Go back to the topic now; nothing is lost.")
+    ] = False,
+    by: By = None,
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Drain a group's backlog through a wider topic, then hand the group back.
+
+    It runs until that is done. Stopped or killed, the same command goes on.
+    """
+    with at.connection() as cluster:
+        widening = Widening(cluster, few_left=few_left)
+        plan = widening.plan(topic, group, times)
+        if not execute:
+            _show_widening(plan, as_json=as_json)
+            return
+        if abort:
+            targets = widening.abort(plan, by=by or whoever())
+            if as_json:
+                output.answer_json({"topic": topic, "group": group, "aborted": True, "to": targets})
+            else:
+                output.say(f"Group {group} goes on in {topic}; {plan.wide_topic} is deleted.")
+            return
+        progress = WidenProgress(plan)
+        status: WidenStatus | None = None
+        try:
+            for status in widening.run(plan, by=by or whoever()):
+                progress.show(status)
+        except KeyboardInterrupt:
+            progress.end()
+            output.note("Stopped. The same command goes on; --abort --execute goes back instead.")
+            raise
+    progress.end()
+    assert status is not None
+    if as_json:
+        output.answer_json({"topic": topic, "group": group, "forwarded": status.forwarded})
+    else:
+        output.say(
+            f"{output.count(status.forwarded, 'record')} went through {plan.wide_topic}; group "
+            f"{group} goes on in {topic}."
+        )
+
+
+def _show_widening(plan: WidenPlan, *, as_json: bool) -> None:
+    if as_json:
+        output.answer_json(plan)
+        return
+    rows: list[tuple[output.Cell, ...]] = [
+        (p, first, end, end - first) for p, (first, end) in plan.spans.items()
+    ]
+    output.table(("partition", "from", "to", "offsets"), rows)
+    begun = "goes on" if plan.entry is not None else "would go"
+    output.note(
+        f"The backlog of {plan.group} {begun} through {plan.wide_topic} with "
+        f"{plan.wide_partitions} partitions instead of {plan.partitions}."
+    )
+    output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+# ---- a database in between
+
+
+@app.command()
+@cluster_options
+def park(
+    at: At,
+    topic: Topic,
+    group: Group,
+    to: Database,
+    reason: Reason = "",
+    by: By = None,
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Put a group's backlog into a database and have the group go on behind it.
+
+    The group must have no members. Killed half-way, the same command does the rest.
+    """
+    with at.connection() as cluster:
+        parking = _parking(cluster)
+        plan = parking.plan(topic, group)
+        parked = 0
+        if execute:
+            for parked in parking.park(plan, to, by=by or whoever(), reason=reason):
+                _passing(f"{parked:,} of at most {plan.most:,} records parked")
+            _passing("")
+    for partition in plan.left_alone:
+        output.note(f"{topic}-{partition} is left alone: {group} has committed nothing there yet.")
+    if as_json:
+        output.answer_json(
+            {
+                "topic": topic,
+                "group": group,
+                "executed": execute,
+                "parked": parked,
+                "left_alone": plan.left_alone,
+                "partitions": [
+                    {"partition": p, "from": first, "to": end, "offsets": end - first}
+                    for p, (first, end) in plan.spans.items()
+                ],
+            }
+        )
+        return
+    if execute:
+        output.say(f"{output.count(parked, 'record')} parked; {group} goes on behind them.")
+        output.note(
+            f"headrace backlog bring-back {topic} --group {group} sends them to it again; "
+            f"headrace replay undo {group} puts its offsets back instead."
+        )
+        return
+    rows: list[tuple[output.Cell, ...]] = [
+        (p, first, end, end - first) for p, (first, end) in plan.spans.items()
+    ]
+    output.table(("partition", "from", "to", "offsets"), rows)
+    output.note(f"At most {output.count(plan.most, 'record')} would be parked.")
+    output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+@app.command("bring-back")
+@cluster_options
+def bring_back(
+    at: At,
+    topic: Topic,
+    group: Group,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="URL", envvar="HEADRACE_DATABASE_URL", help="Where they are parked."
+        ),
+    ],
+    key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
+    header: Annotated[
+        list[str], typer.Option("--header", metavar="NAME=VALUE", help="Only with this header.")
+    ] = [],
+    where: Annotated[
+        str | None, typer.Option(metavar="EXPRESSION", help="Only those for which it holds.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Records per second.")] = None,
+    by: By = None,
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Send parked records to the app's group, and to nobody else, each once."""
+    wanted = Selection(
+        key=None if key is None else key.encode(),
+        headers=key_values(header, option="--header"),
+        where=where,
+    )
+    with at.connection() as cluster:
+        parking = _parking(cluster)
+        try:
+            store, plan = parking.bring_back_plan(topic, group, from_, wanted, by=by or whoever())
+        except FilterRefused as refused:
+            raise typer.BadParameter(f"{refused}.", param_hint="--where") from None
+        if execute:
+            report_copy(parking.bring_back(store, plan, group, Pace(rate)), as_json=as_json)
+            return
+        spans = store.spans()
+    if as_json:
+        output.answer_json({"topic": topic, "group": group, "executed": False, "parked": spans})
+        return
+    rows: list[tuple[output.Cell, ...]] = [
+        (each.partition, each.first, each.last, each.rows, each.waiting) for each in spans
+    ]
+    output.table(("partition", "first", "last", "parked", "not yet brought back"), rows)
+    output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+@app.command()
+@cluster_options
+def expire(
+    at: At,
+    topic: Topic,
+    group: Group,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="Such as 1h or 2d.")
+    ],
+    by: By = None,
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Send what is too old to matter to the group's dead letters, and go on behind it."""
+    from headrace.services.backlog.expiry import Expiry
+
+    older_than_ms = reset_targets.duration_ms(older_than)
+    with at.connection() as cluster:
+        expiry = Expiry(cluster)
+        plan = expiry.plan(
+            topic, group, older_than_ms=older_than_ms, now_ms=int(time.time() * 1000)
+        )
+        if execute:
+            if plan.park.most == 0:
+                raise Failure(f"Group {group} is not that far behind in {topic}.")
+            report_copy(expiry.expire(plan, by=by or whoever()), as_json=as_json)
+            return
+    if as_json:
+        output.answer_json({"topic": topic, "group": group, "executed": False, "park": plan.park})
+        return
+    rows: list[tuple[output.Cell, ...]] = [
+        (p, first, end, end - first) for p, (first, end) in plan.park.spans.items()
+    ]
+    output.table(("partition", "from", "to", "offsets"), rows)
+    output.note(f"At most {output.count(plan.park.most, 'record')} would become dead letters.")
+    output.note("A dry run: nothing was changed. Add --execute to do it.")
+
+
+def _parking(cluster: Connection) -> Parking:
+    """Loaded when it is called for: it needs SQLAlchemy."""
+    try:
+        from headrace.services.backlog.parking import Parking
+    except ModuleNotFoundError as missing:
+        raise Failure(
+            f"Parking needs {missing.name}, which is not installed. Add it with: "
+            f"{command_to_add('sql')}"
+        ) from missing
+    return Parking(cluster)
+
+
+def _passing(text: str) -> None:
+    if sys.stderr.isatty():
+        output.passing(text)

@@ -1,0 +1,1 @@
+"""What `headrace backlog` shows."""

@@ -1,0 +1,1 @@
+"""What `headrace replay` shows: plans, progress, what a shadow has found."""

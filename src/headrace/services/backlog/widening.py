@@ -1,0 +1,369 @@
+"""Drain a group's backlog through a wider topic, then hand the group back to the source.
+
+The records that the group has not read are forwarded into `<topic>.<group>.wide`, which has
+several times as many partitions, each record once, in the order of its key, with its first place
+and message id. Consumers of the same group read that topic instead of the source. When little is
+left, forwarding stops; when all is drained and the consumers have stopped, the group's offsets in
+the source move behind what was forwarded, and the wide topic goes.
+
+Until then the group's offsets in the source stay where they were: whatever happens, nothing is
+lost. Each step is in the journal, and the same command goes on with the step that is due.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.app import headers as names
+from headrace.app.job import carried_by
+from headrace.app.names import dead_topic, escaped, retry_topic
+from headrace.client.browsing import Browser
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.groups import Groups, Place
+from headrace.client.producer import Producer
+from headrace.client.reading import RecordReader
+from headrace.client.records import Outgoing, Record
+from headrace.client.topics import Topics
+from headrace.services.replay import journal
+from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress
+from headrace.services.replay.group_moves import GroupMoves
+from headrace.services.replay.journal import JOURNAL_TOPIC, CopyEntry
+from headrace.services.replay.pace import Pace
+from headrace.services.replay.retried import retried
+from headrace.services.replay.selection import Selection
+
+DRAINING, ABORTED = "draining", "aborted"
+LOOK_EVERY_S = 0.5
+# What is left when forwarding stops; the group reads it before it goes back to the source.
+FEW_LEFT = 1_000
+# As many offsets are looked at, one by one, to tell records from markers.
+LOOKED_AT = 2_000
+SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+SHARED_SETTINGS = ("min.insync.replicas", "max.message.bytes")
+# Headers of a copy for the retry topic, the wide topic and the dead letters.
+ROOM_FOR_HEADERS = 64 << 10
+
+
+class CannotWiden(ClientError):
+    """One sentence why this backlog cannot be widened so."""
+
+
+class Step(Enum):
+    """What a widening is doing; the values are for people."""
+
+    FORWARDING = "forwarding"
+    DRAINING = "draining"  # nothing more is forwarded
+    WAITING = "waiting for the group's members to stop"
+    HANDED_BACK = "handed back"
+
+
+@dataclass(slots=True)
+class WidenPlan:
+    topic: str
+    topic_id: str
+    group: str
+    wide_topic: str
+    partitions: int
+    wide_partitions: int
+    spans: dict[int, tuple[int, int]]
+    name: str
+    entry: CopyEntry | None  # of one that began earlier
+
+    @property
+    def lag(self) -> int:
+        return sum(end - first for first, end in self.spans.values())
+
+
+@dataclass(slots=True)
+class WidenStatus:
+    step: Step
+    forwarded: int
+    not_forwarded: int
+    in_wide: int  # records that the group has not read there
+    members: int
+
+
+def wide_topic_of(topic: str, group: str) -> str:
+    return f"{topic}.{escaped(group)}.wide"
+
+
+def under_way(connection: Connection, group: str) -> dict[str, str]:
+    """The topics whose backlog is being widened for this group -> their wide topics."""
+    return {
+        entry.topic: entry.to_topic
+        for entry in journal.read_journal(connection).copies.values()
+        if entry.name.startswith("widen/")
+        and entry.state in (journal.UNDER_WAY, DRAINING)
+        and entry.to_topic == wide_topic_of(entry.topic, group)
+    }
+
+
+class Widening:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        few_left: int = FEW_LEFT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = connection
+        self._few_left = few_left
+        self._sleep = sleep
+
+    # ---- the plan
+
+    def plan(self, topic: str, group: str, times: int) -> WidenPlan:
+        groups = Groups(self._connection)
+        partitions = len(groups.partitions_of(topic))
+        topic_id = Topics(self._connection).ids([topic])[topic]
+        name, entry = self._run(topic, group)
+        wide = wide_topic_of(topic, group)
+        there = groups.cluster.topics.get(wide)
+        if entry is not None and entry.topic_id != topic_id:
+            raise CannotWiden(
+                f"Topic {topic} was deleted and made anew since its backlog was widened. Delete "
+                f"{wide} if nobody needs what is in it."
+            )
+        if entry is None:
+            groups.require_inactive(group)
+            if there is not None:
+                raise CannotWiden(f"Topic {wide} is there already, and no widening knows of it.")
+        committed = groups.committed(group)
+        spans = self._spans(topic, committed, entry)
+        if not spans:
+            raise CannotWiden(f"Group {group} has committed nothing in {topic}: no backlog.")
+        return WidenPlan(
+            topic,
+            topic_id,
+            group,
+            wide,
+            partitions,
+            partitions * times if there is None else len(there.partitions),
+            spans,
+            name,
+            entry,
+        )
+
+    def _run(self, topic: str, group: str) -> tuple[str, CopyEntry | None]:
+        copies = journal.read_journal(self._connection).copies
+        of_group = f"widen/{topic}/{group}/"
+        mine = [entry for entry in copies.values() if entry.name.startswith(of_group)]
+        for entry in mine:
+            if entry.state in (journal.UNDER_WAY, DRAINING):
+                return entry.name, entry
+        return f"{of_group}{len(mine)}", None
+
+    def _spans(
+        self, topic: str, committed: dict[Place, int], entry: CopyEntry | None
+    ) -> dict[int, tuple[int, int]]:
+        with closing(Browser(self._connection, topic)) as browser:
+            lows, ends = browser.beginnings(browser.partitions), browser.ends(browser.partitions)
+            for p in browser.partitions:
+                if p not in ends or p not in lows:
+                    raise CannotWiden(f"{topic}-{p} has no leader now; try again later.")
+            starts = (
+                {p: committed[topic, p] for p in browser.partitions if (topic, p) in committed}
+                if entry is None
+                else entry.next
+            )
+        return {p: (min(max(at, lows[p]), ends[p]), ends[p]) for p, at in starts.items()}
+
+    # ---- all steps
+
+    def run(self, plan: WidenPlan, *, by: str) -> Iterator[WidenStatus]:
+        """Until the group is handed back; stop it anywhere, and run it again."""
+        self._make_wide_topic(plan)
+        entry = plan.entry
+        if entry is None or entry.state == journal.UNDER_WAY:
+            entry = yield from self._forward(plan, by)
+        while (status := self._status(plan, entry, Step.DRAINING)).in_wide:
+            yield status
+            self._sleep(LOOK_EVERY_S)
+        while not self._was_moved(entry) and self._has_members(plan.group):
+            yield self._status(plan, entry, Step.WAITING)
+            self._sleep(LOOK_EVERY_S)
+        self._hand_back(plan, entry, dict(entry.next), journal.DONE, by)
+        yield WidenStatus(Step.HANDED_BACK, entry.copied, 0, 0, 0)
+
+    def _make_wide_topic(self, plan: WidenPlan) -> None:
+        topics = Topics(self._connection)
+        if plan.wide_topic in topics.cluster.topics:
+            return
+        own = topics.settings_of(plan.topic)
+        settings = {key: own[key].value for key in SHARED_SETTINGS if key in own}
+        settings["max.message.bytes"] = str(int(settings["max.message.bytes"]) + ROOM_FOR_HEADERS)
+        source = topics.cluster.topics[plan.topic]
+        topics.create(
+            plan.wide_topic,
+            partitions=plan.wide_partitions,
+            replication=max(len(p.replicas) for p in source.partitions.values()),
+            settings=SETTINGS | settings,
+        )
+
+    def _forward(self, plan: WidenPlan, by: str) -> Generator[WidenStatus, None, CopyEntry]:
+        """In rounds, because records go on coming; returns the entry when little is left."""
+        request = CopyRequest(plan.name, plan.topic, plan.wide_topic, Selection(), by=by)
+        copying = Copying(self._connection, self._connection, sleep=self._sleep)
+        while True:
+            now = CopyPlan(request, plan.topic_id, plan.spans, same_partitions=False)
+            for entry in copying.copy(now, Pace(), _forwarded(plan), goes_on=True):
+                yield self._status(plan, entry, Step.FORWARDING)
+            plan.spans = self._spans(plan.topic, {}, entry)
+            status = self._status(plan, entry, Step.FORWARDING)
+            yield status
+            if status.not_forwarded + status.in_wide <= self._few_left:
+                entry.state = DRAINING
+                self._write(entry)
+                return entry
+            self._sleep(LOOK_EVERY_S)
+
+    def _status(self, plan: WidenPlan, entry: CopyEntry, step: Step) -> WidenStatus:
+        [described] = Groups(self._connection).describe([plan.group])
+        committed = {
+            (one.topic, one.partition): one.committed
+            for one in described.progress
+            if one.committed is not None
+        }
+        wide = self._waiting(plan.wide_topic, committed)
+        retries = self._waiting(retry_topic(plan.wide_topic, plan.group), committed)
+        return WidenStatus(
+            step,
+            entry.copied,
+            sum(max(0, end - entry.next[p]) for p, (_, end) in plan.spans.items()),
+            wide + retries,
+            len(described.members),
+        )
+
+    def _waiting(self, topic: str, committed: dict[Place, int]) -> int:
+        """Records that the group has not read. Behind the last of them are markers of
+        transactions, which nobody reads: a short rest is therefore looked at."""
+        spans = Topics(self._connection).spans([topic]).get(topic, {})
+        rest = {
+            p: (max(first, committed.get((topic, p), 0)), end) for p, (first, end) in spans.items()
+        }
+        starts = {p: first for p, (first, end) in rest.items() if first < end}
+        most = sum(end - first for first, end in rest.values() if first < end)
+        if not starts or most > LOOKED_AT + len(spans):
+            return most
+        with closing(Browser(self._connection, topic)) as browser:
+            page = browser.onwards(starts, want=LOOKED_AT, accepts=lambda seen: seen.is_data)
+        return len(page.found) if page.at_the_end else max(1, len(page.found))
+
+    def _has_members(self, group: str) -> bool:
+        [described] = Groups(self._connection).describe([group])
+        return bool(described.members)
+
+    # ---- the end, good or not
+
+    def abort(self, plan: WidenPlan, *, by: str) -> dict[int, int]:
+        """Back to the source at the first record of each partition that was not handled: nothing
+        is lost, and what was handled behind it comes again under the same message id."""
+        if plan.entry is None:
+            raise CannotWiden(f"No backlog of {plan.topic} is being widened for {plan.group}.")
+        Groups(self._connection).require_inactive(plan.group)
+        targets = dict(plan.entry.next)
+        for record in self._unhandled(plan):
+            origin = carried_by(record.headers).origin
+            if origin is not None and origin[0] == plan.topic and origin[1] in targets:
+                targets[origin[1]] = min(targets[origin[1]], origin[2])
+        self._hand_back(plan, plan.entry, targets, ABORTED, by)
+        return targets
+
+    def _unhandled(self, plan: WidenPlan) -> Iterator[Record]:
+        groups = Groups(self._connection)
+        committed = groups.committed(plan.group)
+        for name in (plan.wide_topic, retry_topic(plan.wide_topic, plan.group)):
+            if name not in groups.cluster.topics:
+                continue
+            with closing(RecordReader(self._connection, name)) as reader:
+                for record in reader.records():
+                    if record.offset >= committed.get((name, record.partition), 0):
+                        yield record
+
+    def _hand_back(
+        self, plan: WidenPlan, entry: CopyEntry, targets: dict[int, int], state: str, by: str
+    ) -> None:
+        self._copy_dead_letters(plan, by)
+        if not self._was_moved(entry):
+            committed = Groups(self._connection).committed(plan.group)
+            places = {(plan.topic, p): offset for p, offset in targets.items()}
+            GroupMoves(self._connection).move(
+                plan.group,
+                current={place: committed.get(place) for place in places},
+                targets=places,
+                by=by,
+                reason=_reason(entry),
+            )
+        entry.state = state
+        self._write(entry)
+        topics = Topics(self._connection)
+        for name in (
+            plan.wide_topic,
+            retry_topic(plan.wide_topic, plan.group),
+            dead_topic(plan.wide_topic, plan.group),
+        ):
+            if name in topics.cluster.topics:
+                topics.delete(name)
+
+    def _was_moved(self, entry: CopyEntry) -> bool:
+        """Killed behind the move: the group may have gone on since, and must not be moved again."""
+        moves = journal.read_journal(self._connection).moves
+        return any(each.reason == _reason(entry) for each in moves)
+
+    def _copy_dead_letters(self, plan: WidenPlan, by: str) -> None:
+        """To those of the source, where people look for them."""
+        own, to = dead_topic(plan.wide_topic, plan.group), dead_topic(plan.topic, plan.group)
+        topics = Topics(self._connection)
+        if own not in topics.cluster.topics:
+            return
+        topics.ensure(to, partitions=plan.partitions, settings={})
+        copying = Copying(self._connection, self._connection)
+        name = f"{plan.name}/dead"
+        entry = journal.read_journal(self._connection).copies.get(name)
+        if entry is None or entry.state != journal.DONE:
+            copies = copying.plan(CopyRequest(name, own, to, Selection(), by=by))
+            for _ in copying.copy(copies, Pace(), _letter_of(to)):
+                pass
+
+    def _write(self, entry: CopyEntry) -> None:
+        with Producer(self._connection) as producer:
+            producer.send_sync(JOURNAL_TOPIC, journal.written(entry), key=entry.key)
+
+
+def _reason(entry: CopyEntry) -> str:
+    return f"handed back after {entry.name}"
+
+
+def _forwarded(plan: WidenPlan) -> Dress:
+    """As for a retry topic, but the key chooses the partition."""
+    everything = dict.fromkeys(plan.spans, 1 << 62)
+    dress = retried(plan.topic_id, plan.wide_topic, everything, new_ids=None)
+
+    def forwarded(record: Record) -> Outgoing[bytes, bytes] | None:
+        copy = dress(record)
+        if copy is not None:
+            # Without a key there is no order to keep: spread them by their place.
+            copy.partition = (
+                None
+                if record.key is not None
+                else (record.offset * plan.partitions + record.partition) % plan.wide_partitions
+            )
+        return copy
+
+    return forwarded
+
+
+def _letter_of(to: str) -> Dress:
+    def letter(record: Record) -> Outgoing[bytes, bytes]:
+        partition = record.header(names.DEAD_PARTITION)
+        number = int(partition) if partition is not None and partition.isdigit() else None
+        return Outgoing(
+            to, record.value, record.key, list(record.headers), number, record.timestamp_ms
+        )
+
+    return letter

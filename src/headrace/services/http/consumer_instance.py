@@ -1,0 +1,204 @@
+"""One consumer instance of v2: a consumer of the client, and what its reader has been given.
+
+Offsets are committed for records that an answer held, and only once the reader has come again or
+has asked for it: an answer that was lost on the way is given again to the next reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+from headrace.client.async_consumer import AsyncConsumer
+from headrace.client.errors import ClientError
+from headrace.client.records import Record, TopicPartition
+from headrace.client.starting import OffsetReset
+from headrace.services.http.dialects.v2 import NewInstance
+from headrace.services.http.limits import Limits
+from headrace.services.http.record_forms import Form
+from headrace.services.http.refusal import ILLEGAL_STATE, Refusal, busy
+from headrace.services.http.user_access import UserAccess
+
+BATCH = 500
+COMMIT_EVERY_S = 5.0
+PER_RECORD = 64  # bytes of a document around key and value, about
+USED_AT_ONCE = "Another request uses this instance; send one at a time."
+
+
+class ConsumerInstance:
+    def __init__(self, user: UserAccess, group: str, new: NewInstance, limits: Limits) -> None:
+        self.user, self.new = user, new
+        self.topics: list[str] = []
+        self.assigned: list[TopicPartition] = []
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._one_at_a_time = asyncio.Lock()
+        self._kept: deque[Record] = deque()  # read, and did not fit the last answer
+        self._given: dict[TopicPartition, int] = {}  # where the last answers end
+        self._committed: dict[TopicPartition, int] = {}
+        self._commit_at_s = 0.0
+        self._group = group
+        self._consumer = self._made()
+        user.in_use += 1
+
+    def _made(self) -> AsyncConsumer[bytes, bytes]:
+        return AsyncConsumer(
+            self.user.connection,
+            group=self._group,
+            auto_offset_reset=cast(OffsetReset, self.new.auto_offset_reset),
+            on_revoked=self._revoked,
+            settings={
+                "fetch.min.bytes": max(1, self.new.min_bytes),
+                "max.poll.interval.ms": int(self._limits.instance_idle_s * 1000) + 60_000,
+                "queued.max.messages.kbytes": self._limits.answer_bytes // 1024,
+            },
+        )
+
+    # ---- what to read
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        if self.assigned:
+            raise _twice()
+        async with self._alone():
+            await self._consumer.subscribe(topics)
+            self.topics = list(topics)
+
+    async def unsubscribe(self) -> None:
+        async with self._alone():
+            await self._leave()
+            self._consumer = self._made()  # one that has left reads nothing and is in no group
+            self.topics, self.assigned = [], []
+            self._forget(None)
+
+    async def assign(self, places: Sequence[TopicPartition]) -> None:
+        if self.topics:
+            raise _twice()
+        async with self._alone():
+            await self._consumer.assign(places)
+            self.assigned = list(places)
+            self._forget(None)
+
+    async def assignment(self) -> list[TopicPartition]:
+        async with self._alone():
+            return await self._consumer.assignment()
+
+    async def seek(self, places: dict[TopicPartition, int]) -> None:
+        async with self._alone():
+            for place, offset in places.items():
+                await self._consumer.seek(place, offset)
+            self._forget(list(places))
+
+    async def seek_to_an_end(self, places: list[TopicPartition], *, beginning: bool) -> None:
+        async with self._alone():
+            if beginning:
+                await self._consumer.seek_to_beginning(places)
+            else:
+                await self._consumer.seek_to_end(places)
+            self._forget(places)
+
+    # ---- reading
+
+    async def records(
+        self, form: Form, *, wait_s: float, most_bytes: int, most: int
+    ) -> list[dict[str, Any]]:
+        async with self._alone():
+            if self.new.auto_commit and time.monotonic() >= self._commit_at_s:
+                await self._commit_given(wait=False)
+                self._commit_at_s = time.monotonic() + COMMIT_EVERY_S
+            if not self._kept:
+                self._kept.extend(await self._consumer.batch(min(BATCH, most), wait_s))
+            return self._taken(form, most_bytes, most)
+
+    def _taken(self, form: Form, most_bytes: int, most: int) -> list[dict[str, Any]]:
+        """As many as fit; a record that has no such form is refused when it comes first."""
+        documents: list[dict[str, Any]] = []
+        size = 0
+        while self._kept and len(documents) < most:
+            record = self._kept[0]
+            size += len(record.key or b"") + len(record.value or b"") + PER_RECORD
+            if documents and size > most_bytes:
+                break
+            try:
+                documents.append(form(record))
+            except Refusal:
+                if not documents:
+                    raise
+                break
+            self._kept.popleft()
+            self._given[record.place] = record.offset + 1
+        return documents
+
+    # ---- committing
+
+    async def commit(self, offsets: dict[TopicPartition, int] | None) -> None:
+        async with self._alone():
+            if offsets is None:
+                await self._commit_given(wait=True)
+            else:
+                await self._consumer.commit(offsets)
+
+    async def committed(self, places: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+        async with self._alone():
+            return await self._consumer.committed(places)
+
+    async def _commit_given(self, *, wait: bool) -> None:
+        fresh = {
+            place: offset
+            for place, offset in self._given.items()
+            if self._committed.get(place) != offset
+        }
+        if not fresh:
+            return
+        if wait:
+            await self._consumer.commit(fresh)
+        else:
+            await self._consumer.commit_async(fresh)
+        self._committed.update(fresh)
+
+    def _revoked(self, places: list[TopicPartition]) -> None:
+        """On the consumer's thread: commit what was given while we may, then drop the rest."""
+        given = {place: self._given[place] for place in places if place in self._given}
+        if self.new.auto_commit and given:
+            with contextlib.suppress(ClientError):  # another member reads them again
+                self._consumer.sync.commit(given, timeout_s=5.0)
+        self._loop.call_soon_threadsafe(self._forget, places)
+
+    def _forget(self, places: list[TopicPartition] | None) -> None:
+        """None: all of them."""
+        if places is None:
+            self._kept.clear()
+            self._given.clear()
+            return
+        gone = set(places)
+        self._kept = deque(record for record in self._kept if record.place not in gone)
+        for place in gone:
+            self._given.pop(place, None)
+
+    # ---- the end
+
+    def _alone(self) -> asyncio.Lock:
+        """Requests for one instance come one at a time, as in the other proxies."""
+        if self._one_at_a_time.locked():
+            raise busy(USED_AT_ONCE)
+        return self._one_at_a_time
+
+    async def close(self) -> None:
+        async with self._one_at_a_time:
+            self.user.in_use -= 1
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._committed.clear()  # what went out without an answer is said once more
+        if self.new.auto_commit:
+            with contextlib.suppress(ClientError):  # the next member reads it again
+                await self._commit_given(wait=True)
+        await self._consumer.close()
+
+
+def _twice() -> Refusal:
+    said = "Subscription to topics, partitions and pattern are mutually exclusive."
+    return Refusal(409, said, code=ILLEGAL_STATE)

@@ -1,0 +1,231 @@
+"""From a request of HTTP to an endpoint, and back: the way that every request takes.
+
+Bounded room, Host and Origin, the user, then the endpoint. What is refused, by us or by the
+cluster, becomes an answer here and nowhere else; a bug becomes 500 and a line in the log, and its
+connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.services.http import access_log
+from headrace.services.http.budget import Budget, Lease
+from headrace.services.http.cluster_refusals import refusal_of
+from headrace.services.http.consumer_instance import ConsumerInstance
+from headrace.services.http.counters import Counters, Numbers
+from headrace.services.http.dialects import v2
+from headrace.services.http.endpoints import ENDPOINTS
+from headrace.services.http.exchange import Exchange, answer
+from headrace.services.http.guard import Guard
+from headrace.services.http.instance_registry import InstanceRegistry
+from headrace.services.http.key_slot import Answered
+from headrace.services.http.keyed_writes import KeyedWrites
+from headrace.services.http.limits import Limits
+from headrace.services.http.logins import Logins
+from headrace.services.http.questions import Questions
+from headrace.services.http.refusal import AWAY, FAILED, TIMED_OUT, TOO_LARGE, Refusal, busy
+from headrace.services.http.routes import match
+from headrace.services.http.topic_feed import TopicFeed
+from headrace.services.http.user_access import UserAccess
+from headrace.services.http.writes import Write
+
+log = logging.getLogger("headrace.http")
+
+ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "headrace"}
+UNKNOWN = "unknown"  # the endpoint of a request that has none
+# The rest of the body is not wanted, so the connection cannot go on.
+ENDS_THE_CONNECTION = (TIMED_OUT, TOO_LARGE)
+
+
+class Door:
+    def __init__(
+        self,
+        connection: Connection,
+        limits: Limits,
+        guard: Guard,
+        *,
+        login: bool = False,
+        mechanism: str = "SCRAM-SHA-512",
+    ) -> None:
+        self.limits = limits
+        self.guard = guard
+        self.base = ""  # our own address; known once the port is
+        self.draining = False
+        self.counters = Counters()
+        self.budget = Budget(requests=limits.requests, size_bytes=limits.in_flight_bytes)
+        self.questions = Questions(at_once=limits.questions, waiting=limits.questions_waiting)
+        self.logins = Logins(
+            connection, limits, self.questions, required=login, mechanism=mechanism
+        )
+        # A name that says which door made an instance, to find it in logs.
+        self.id = secrets.token_hex(4)
+        self.instances: InstanceRegistry[ConsumerInstance] = InstanceRegistry(
+            f"headrace-{self.id}", most=limits.instances, idle_s=limits.instance_idle_s
+        )
+        self.streams = 0
+        self._ending: list[TopicFeed] = []  # failed, and replaced
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(Numbers(self.counters, self._gauges))
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """aiohttp calls this for each request."""
+        started = time.perf_counter()
+        path, _, query = request.raw_path.partition("?")
+        endpoint, user = UNKNOWN, ""
+        lease = Lease(self.budget)
+        entered = False
+        try:
+            if request.method == "OPTIONS":
+                response: web.StreamResponse = self._preflight(request)
+            else:
+                self.guard.check(request.headers)
+                route, params = match(request.method, path)
+                endpoint = route.endpoint
+                self.budget.enter()
+                entered = True
+                access = await self._access(request, route.is_open)
+                user = access.name
+                exchange = Exchange(self, access, request, params, query, lease)
+                access.in_use += 1
+                try:
+                    response = await ENDPOINTS[endpoint](exchange)
+                finally:
+                    access.in_use -= 1
+        except Refusal as refusal:
+            response = self._refused(refusal)
+        except ClientError as failure:
+            response = self._refused(refusal_of(failure))
+        except (asyncio.CancelledError, ConnectionError):
+            raise  # the one who asked has gone
+        except Exception:
+            log.exception("a request failed: %s", endpoint)
+            said = "The door has a fault; its log has more. Whether it was done is not known."
+            response = self._refused(Refusal(FAILED, said))
+            response.force_close()
+        finally:
+            if entered:
+                self.budget.leave()
+            lease.end()
+        self._finish(request, response)
+        spent = time.perf_counter() - started
+        self.counters.requests[endpoint, response.status] += 1
+        self.counters.seconds[endpoint] += spent
+        if access_log.log.isEnabledFor(logging.INFO):
+            peer = request.remote or "-"
+            access_log.note(peer, user, request.method, path, response.status, spent)
+        return response
+
+    async def _access(self, request: web.BaseRequest, is_open: bool) -> UserAccess:
+        if is_open:
+            return self.logins.own
+        if self.draining:
+            raise Refusal(AWAY, "The door is closing; ask another one.", retry_after_s=1)
+        return await self.logins.access_of(
+            request.headers.get("Authorization"), request.remote or ""
+        )
+
+    def _preflight(self, request: web.BaseRequest) -> web.Response:
+        return web.Response(status=204, headers=self.guard.preflight(request.headers.get("Origin")))
+
+    def _refused(self, refusal: Refusal) -> web.StreamResponse:
+        response = answer(refusal.document(), kind=v2.KIND, status=refusal.status)
+        if refusal.retry_after_s is not None:
+            response.headers["Retry-After"] = str(refusal.retry_after_s)
+        if refusal.status == 401:
+            response.headers["WWW-Authenticate"] = 'Basic realm="headrace", charset="UTF-8"'
+        if refusal.status in ENDS_THE_CONNECTION:
+            response.force_close()
+        return response
+
+    def _finish(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        if response.prepared:
+            return
+        headers = response.headers
+        headers.update(ALWAYS)
+        if (origin := request.headers.get("Origin")) is not None and request.method != "OPTIONS":
+            headers.update(self.guard.cors(origin))
+        if self.draining:
+            response.force_close()
+
+    # ---- what endpoints share
+
+    async def write_once(
+        self, user: UserAccess, key: str, topic: str, writes: Sequence[Write]
+    ) -> Answered:
+        if user.keyed is None:
+            user.keyed = KeyedWrites(user, self.limits, self.questions)
+        answered = await user.keyed.write(key, topic, writes)
+        self.counters.replayed += answered.replayed
+        return answered
+
+    def feed_of(self, user: UserAccess, topic: str) -> TopicFeed:
+        """What all streams of a user and topic share."""
+        found = user.feeds.get(topic)
+        if found is not None and found.failure is None:
+            return found
+        if found is None and self._feeds() >= self.limits.feeds:
+            raise busy(f"The door streams {self.limits.feeds} topics at once; try again.", 10)
+        if found is not None:
+            self._ending.append(found)
+        feed = user.feeds[topic] = TopicFeed(user, topic, self.limits)
+        return feed
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        return {
+            "in_flight_requests": ("Requests under way.", self.budget.requests),
+            "in_flight_bytes": ("Bodies not yet acknowledged.", self.budget.bytes),
+            "in_flight_refused": ("Requests refused for want of room.", self.budget.refused),
+            "streams": ("Streams.", self.streams),
+            "feeds": ("Topics that are streamed.", self._feeds()),
+            "instances": ("Consumer instances.", len(self.instances)),
+            "users": ("Users with connections of their own.", len(self.logins.accesses) - 1),
+            "logins_refused": ("Logins that the cluster refused.", self.logins.refused_logins),
+            "keys": ("Idempotency keys of the window that this door knows.", self._keys("keys")),
+            "keys_fenced": ("Times that another door took a slot.", self._keys("fenced")),
+            "questions": ("Questions to the cluster under way.", self.questions.open),
+        }
+
+    def _feeds(self) -> int:
+        return sum(len(access.feeds) for access in self.logins.accesses)
+
+    def _keys(self, what: str) -> int:
+        known = [access.keyed for access in self.logins.accesses if access.keyed is not None]
+        return sum(getattr(each, what) for each in known)
+
+    async def sweep(self) -> None:
+        """Called every few seconds."""
+        self.logins.sweep()
+        for instance in self.instances.expired(time.monotonic()):
+            await instance.close()
+        while self._ending:
+            await self._ending.pop().close()
+        for access in self.logins.accesses:
+            for topic, feed in list(access.feeds.items()):
+                if feed.is_idle:
+                    del access.feeds[topic]
+                    await feed.close()
+            if access.keyed is not None:
+                await access.keyed.sweep()
+
+    def drain(self) -> None:
+        """Take no more; streams end."""
+        self.draining = True
+        for access in self.logins.accesses:
+            for feed in access.feeds.values():
+                feed.wake()
+
+    async def close(self) -> None:
+        closing = [instance.close() for instance in self.instances.all()]
+        await asyncio.gather(*closing, return_exceptions=True)
+        await self.logins.close(self.limits.grace_s)
+        self.questions.close()

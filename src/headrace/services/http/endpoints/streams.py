@@ -1,0 +1,241 @@
+"""`GET /topics/{topic}/stream`: records as server-sent events, as they come.
+
+A reader comes again with `Last-Event-ID` and goes on where it was. Records that are gone meanwhile
+are told of (`event: gap`), never passed over in silence. A reader that does not take what is
+written to it is cut after a while; it has lost nothing but the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from headrace.client.errors import ClientError, Unreachable
+from headrace.services.http.cluster_refusals import refusal_of
+from headrace.services.http.exchange import Exchange
+from headrace.services.http.recent_records import Recent, RecentRecords
+from headrace.services.http.record_forms import FORMS
+from headrace.services.http.refusal import UNPROCESSABLE, Refusal, busy, partition_not_found
+from headrace.services.http.stream_catch_up import CatchUp, Gap
+from headrace.services.http.stream_cursor import Cursor
+from headrace.services.http.stream_request import (
+    BEGINNING,
+    END,
+    QUESTIONS,
+    StreamRequest,
+    read_stream_request,
+)
+from headrace.services.http.topic_feed import TopicFeed
+
+HEARTBEAT_S = 15.0
+MOST_RECORDS = 500  # written at once
+RETRY_MS = 1000
+HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Accel-Buffering": "no",  # a proxy in between must not gather
+    "Server": "headrace",
+}
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def event_of(recent: Recent, form: str) -> bytes:
+    """A record that has no such form becomes an event that says so."""
+    try:
+        document, name = FORMS[form](recent.record), ""
+    except Refusal as refusal:
+        document, name = refusal.document(), "event: unreadable\n"
+    data = _dumps(document)
+    return f"{name}id: {recent.cursor}\ndata: {data}\n\n".encode("utf-8", "replace")
+
+
+async def stream(exchange: Exchange) -> web.StreamResponse:
+    asked = read_stream_request(exchange.query(QUESTIONS))
+    door = exchange.door
+    if door.streams >= door.limits.streams:
+        raise busy(f"The door serves {door.limits.streams} streams at once; try again.", 5)
+    feed = door.feed_of(exchange.user, exchange.params["topic"])
+    door.streams += 1
+    feed.readers += 1
+    door.budget.leave()  # a stream is counted by itself
+    try:
+        return await _Stream(exchange, feed, asked).run()
+    finally:
+        door.budget.requests += 1
+        door.streams -= 1
+        feed.leave()
+        if feed.recent is None and not feed.readers:  # it never began: it takes nobody's place
+            exchange.user.feeds.pop(feed.topic, None)
+
+
+class _Stream:
+    def __init__(self, exchange: Exchange, feed: TopicFeed, asked: StreamRequest) -> None:
+        self._exchange, self._feed, self._asked = exchange, feed, asked
+        self._door = exchange.door
+        self._catch_up = CatchUp(exchange.user, feed.topic)
+        headers = HEADERS | self._door.guard.cors(exchange.request.headers.get("Origin"))
+        self._response = web.StreamResponse(headers=headers)
+        self._made_anew = False
+
+    async def run(self) -> web.StreamResponse:
+        try:
+            recent = await self._feed.begin()
+            if self._asked.partition is not None and self._asked.partition not in recent.next:
+                raise partition_not_found()
+            cursor = await self._begin(recent)
+            self._response.enable_chunked_encoding()
+            await self._response.prepare(self._exchange.request)
+            await self._begun(cursor)
+            await self._flow(recent, cursor)
+        except (TimeoutError, ConnectionError):
+            pass  # nobody reads
+        finally:
+            self._catch_up.close()
+        return self._response
+
+    async def _begin(self, recent: RecentRecords) -> dict[int, int]:
+        """The place from which the reader goes on."""
+        last = self._exchange.request.headers.get("Last-Event-ID")
+        if last:
+            cursor = Cursor.read(last)
+            if cursor.topic_mark == self._feed.mark:
+                known = {p: cursor.next.get(p, 0) for p in recent.next}
+                if any(known[p] > recent.next[p] for p in known):
+                    raise Refusal(UNPROCESSABLE, "Last-Event-ID lies behind the end of the topic.")
+                return known
+            self._made_anew = True
+            return await self._catch_up.beginnings()
+        if self._asked.begin == END:
+            return dict(recent.next)
+        if self._asked.begin == BEGINNING:
+            return await self._catch_up.beginnings()
+        assert isinstance(self._asked.begin, int)
+        return await self._catch_up.at_time(self._asked.begin)
+
+    async def _begun(self, cursor: dict[int, int]) -> None:
+        """An event with an id: a reader that comes again before the first record goes on here."""
+        where = Cursor(self._feed.mark, cursor).text()
+        said = f"retry: {RETRY_MS}\nevent: begun\nid: {where}\ndata: {{}}\n\n"
+        if self._made_anew:
+            why = "The topic was deleted and made anew; this is the new one from its beginning."
+            said += f"event: gap\ndata: {_dumps({'message': why})}\n\n"
+            self._door.counters.gaps += 1
+        await self._write(said.encode())
+
+    # ---- the flow
+
+    async def _flow(self, recent: RecentRecords, cursor: dict[int, int]) -> None:
+        number = None if cursor != recent.next else recent.end  # None: not in the list yet
+        while not self._door.draining:
+            if number is not None and number < recent.first:  # too slow: the list has moved on
+                number = None
+            if number is None:
+                if recent.holds(cursor):
+                    number = await self._join(recent, cursor)
+                else:
+                    await self._read_on(cursor)
+            elif number < recent.end:
+                number = await self._from_memory(recent, number, cursor)
+            elif self._feed.failure is not None:
+                await self._tell_failure(self._feed.failure)
+                return
+            else:
+                before = recent.end
+                await self._feed.wait(HEARTBEAT_S)
+                if recent.end == before:
+                    await self._write(b": \n\n")
+
+    async def _from_memory(self, recent: RecentRecords, number: int, cursor: dict[int, int]) -> int:
+        asked = self._asked
+        if asked.lets_all_through:
+            count, events = recent.events_since(number, MOST_RECORDS, asked.form, event_of)
+        else:
+            found = recent.since(number, MOST_RECORDS)
+            count = len(found)
+            events = b"".join(
+                each.event(asked.form, event_of)
+                for each in found
+                if asked.lets_through(each.record)
+            )
+        last = recent.since(number + count - 1, 1)[0]
+        cursor.update(Cursor.read(last.cursor).next)
+        self._door.counters.records_out += count
+        if events:
+            await self._write(events)
+        return number + count
+
+    async def _join(self, recent: RecentRecords, cursor: dict[int, int]) -> int:
+        """What the list holds behind our place, record by record: from here on we are in it."""
+        number = recent.first
+        while number < recent.end:
+            if number < recent.first:
+                return number  # it moved on while we wrote
+            found = recent.since(number, MOST_RECORDS)
+            events = [self._own_event(each, cursor) for each in found]
+            number += len(found)
+            await self._write(b"".join(events))
+        return number
+
+    def _own_event(self, recent: Recent, cursor: dict[int, int]) -> bytes:
+        """With our own place as its id, which may be ahead of the list's in other partitions."""
+        record = recent.record
+        if record.offset < cursor.get(record.partition, 0):
+            return b""
+        cursor[record.partition] = record.offset + 1
+        if not self._asked.lets_through(record):
+            return b""
+        self._door.counters.records_out += 1
+        return event_of(Recent(record, Cursor(self._feed.mark, cursor).text()), self._asked.form)
+
+    async def _read_on(self, cursor: dict[int, int]) -> None:
+        try:
+            passage = await self._catch_up.read(dict(cursor))
+        except Unreachable:
+            await self._write(b": the cluster does not answer\n\n")
+            await asyncio.sleep(1)
+            return
+        for gap in passage.gaps:
+            cursor[gap.partition] = gap.found
+            await self._tell_gap(gap)
+        events = []
+        for record in passage.records:
+            events.append(self._own_event(Recent(record, ""), cursor))
+            if len(events) >= MOST_RECORDS:
+                await self._write(b"".join(events))
+                events = []
+        cursor.update(passage.next)  # past records that nobody may read, at the end of a page
+        await self._write(b"".join(events) or b": \n\n")
+
+    # ---- words
+
+    async def _tell_gap(self, gap: Gap) -> None:
+        self._door.counters.gaps += 1
+        said = {
+            "message": "These records are not there any more.",
+            "partition": gap.partition,
+            "from_offset": gap.asked,
+            "to_offset": gap.found,
+        }
+        await self._write(f"event: gap\ndata: {_dumps(said)}\n\n".encode())
+
+    async def _tell_failure(self, failure: ClientError) -> None:
+        document = refusal_of(failure).document()
+        await self._write(f"event: failed\ndata: {_dumps(document)}\n\n".encode())
+
+    async def _write(self, events: bytes) -> None:
+        if not events:
+            return
+        try:
+            async with asyncio.timeout(self._door.limits.stall_s):
+                await self._response.write(events)
+        except TimeoutError:
+            self._door.counters.stalled += 1
+            if (transport := self._exchange.request.transport) is not None:
+                transport.abort()  # what it has not taken is not kept for it
+            raise
+
+
+ENDPOINTS = {"stream": stream}

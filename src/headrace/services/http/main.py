@@ -1,0 +1,218 @@
+"""Runs the door until a signal: listen, say where, serve; at the end let requests under way end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from headrace.client.connection import Connection
+from headrace.host_names import is_loopback, our_names
+from headrace.services.http.door import Door
+from headrace.services.http.guard import Guard
+from headrace.services.http.limits import Limits
+
+Say = Callable[[str], None]
+
+BACKLOG = 1024
+SWEEP_S = 5.0
+THREADS = 48
+LINGER_S = 2.0
+HANDSHAKE_S = 10.0
+# aiohttp tells of each malformed request with a traceback: whoever sends many would fill the log.
+MALFORMED = logging.getLogger("headrace.http.malformed")
+MALFORMED.setLevel(logging.CRITICAL)
+TOO_MANY = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+
+
+class NotGuarded(Exception):
+    """Other machines would reach a door without TLS or without a login."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    host: str = "localhost"
+    port: int = 8082
+    listening: socket.socket | None = None  # opened by whoever started this process
+    ends_with_stdin: bool = False  # which a parent holds open as long as it lives
+    certificate: str | None = None  # PEM files
+    key: str | None = None
+    login: bool = False
+    mechanism: str = "SCRAM-SHA-512"
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+
+
+def run(connection: Connection, settings: Settings, say: Say) -> None:
+    """Until SIGINT or SIGTERM; `say` hears the address once it listens."""
+    asyncio.run(_run(connection, settings, say))
+
+
+async def _run(connection: Connection, settings: Settings, say: Say) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if settings.ends_with_stdin:
+        loop.add_reader(sys.stdin.fileno(), stop.set)
+    site = Site(connection, settings)
+    try:
+        say(await site.open())
+        with suppress(asyncio.CancelledError):
+            await stop.wait()
+    finally:
+        await site.close()
+
+
+class Site:
+    """The door on its address."""
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        if not is_loopback(settings.host) and not (settings.certificate and settings.login):
+            raise NotGuarded(
+                f"Other machines reach {settings.host}: the door listens there only with "
+                "--tls-cert and --login. From elsewhere without them, forward a "
+                "port: ssh -L 8082:localhost:8082 HOST"
+            )
+        self._settings = settings
+        self.door = Door(
+            connection,
+            settings.limits,
+            Guard(frozenset(), settings.origins),
+            login=settings.login,
+            mechanism=settings.mechanism,
+        )
+        self._server = web.Server(self.door.handle, handler_cancellation=True)
+        self._per_connection: dict[str, Any] = {
+            "access_log": None,
+            "logger": MALFORMED,
+            "keepalive_timeout": settings.limits.idle_s,
+            "lingering_time": LINGER_S,
+            "auto_decompress": False,  # a few bytes could become many
+        }
+        # Accepted, and not among the server's connections yet.
+        self._coming: dict[_Noted, float] = {}
+        self._listening: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def open(self) -> str:
+        """Listen; the address."""
+        settings = self._settings
+        context = _tls(settings)
+        handshake_s = None if context is None else HANDSHAKE_S
+        loop = asyncio.get_running_loop()
+        # Transactions wait for the cluster there, each on a thread.
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, "headrace-http-waiting"))
+        if settings.listening is not None:
+            self._listening = await loop.create_server(
+                self._connected,
+                sock=settings.listening,
+                backlog=BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=handshake_s,
+            )
+        else:
+            host = "127.0.0.1" if settings.host == "localhost" else settings.host
+            self._listening = await loop.create_server(
+                self._connected,
+                host,
+                settings.port,
+                backlog=BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=handshake_s,
+            )
+        port = int(self._listening.sockets[0].getsockname()[1])
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        scheme = "http" if context is None else "https"
+        self.door.base = f"{scheme}://{host}:{port}"
+        self.door.guard.names = _names(settings, port, context is not None)
+        self._sweeping = asyncio.ensure_future(self._sweep())
+        return self.door.base
+
+    def _connected(self) -> asyncio.BaseProtocol:
+        most = self._settings.limits.connections
+        if len(self._server.connections) + len(self._coming) >= most:
+            self._count_anew()
+        if len(self._server.connections) + len(self._coming) >= most:
+            self.door.counters.connections_refused += 1
+            return _OneTooMany()
+        loop = asyncio.get_running_loop()
+        coming = _Noted(self._server, loop=loop, **self._per_connection)
+        coming.made = self._made
+        self._coming[coming] = loop.time()
+        return coming
+
+    def _made(self, made: _Noted) -> None:
+        self._coming.pop(made, None)
+
+    def _count_anew(self) -> None:
+        """Without those whose TLS has come to nothing."""
+        oldest_s = asyncio.get_running_loop().time() - HANDSHAKE_S
+        self._coming = {each: at_s for each, at_s in self._coming.items() if at_s > oldest_s}
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._count_anew()
+            await self.door.sweep()
+
+    async def close(self) -> None:
+        """Take no more, let requests under way end, write what is left."""
+        self.door.drain()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._listening is not None:
+            self._listening.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(self._settings.limits.grace_s)
+        await self.door.close()
+
+
+class _Noted(web.RequestHandler):
+    """Says when its connection is made: with TLS that is after a conversation of its own."""
+
+    __slots__ = ("made",)
+    made: Callable[[_Noted], None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made(self)
+        super().connection_made(transport)
+
+
+class _OneTooMany(asyncio.Protocol):
+    """For a connection beyond the limit: an answer and its end."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(TOO_MANY)
+        transport.close()
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.certificate, settings.key)
+    return context
+
+
+def _names(settings: Settings, port: int, tls: bool) -> frozenset[str] | None:
+    """Beyond loopback any name will do: TLS and the login stand before the data."""
+    if not is_loopback(settings.host) and not settings.hosts:
+        return None
+    return our_names(settings.host, port, settings.hosts, tls=tls)

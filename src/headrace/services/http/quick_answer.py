@@ -1,0 +1,68 @@
+"""A small answer whose length is known: its bytes are put together and written by one call.
+
+aiohttp's own response builds header dictionaries, a payload and a writer for each answer, about a
+fifth of the cost of a small request. This one gives aiohttp's server what it asks of a response
+(`prepare`, `write_eof`, `keep_alive`) and nothing more. Large answers take aiohttp's way.
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+
+from aiohttp import web
+
+MOST_BYTES = 32_768
+# A client that asks without reading is waited for when so much lies in its connection.
+HIGH_WATER_BYTES = 65_536
+_STATUS = {int(each): f"HTTP/1.1 {int(each)} {each.phrase}\r\n" for each in HTTPStatus}
+_date: tuple[int, str] = (0, "")
+
+
+def _dated() -> str:
+    """The header Date, made once a second."""
+    global _date
+    now_s = int(time.time())
+    if _date[0] != now_s:
+        _date = (now_s, time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(now_s)))
+    return _date[1]
+
+
+class QuickAnswer:
+    __slots__ = ("_request", "body", "headers", "keep_alive", "prepared", "status")
+
+    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.status, self.body, self.headers = status, body, headers
+        self.keep_alive: bool | None = None
+        self.prepared = False
+        self._request: web.BaseRequest | None = None
+
+    def force_close(self) -> None:
+        self.keep_alive = False
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        self._request, self.prepared = request, True
+        if self.keep_alive is None:
+            self.keep_alive = request.keep_alive
+
+    async def write_eof(self) -> None:
+        request = self._request
+        assert request is not None
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the caller has gone")
+        head = [_STATUS[self.status], _dated()]
+        for name, value in self.headers.items():
+            assert "\r" not in value and "\n" not in value, name
+            head.append(f"{name}: {value}\r\n")
+        if self.status != HTTPStatus.NO_CONTENT:
+            head.append(f"Content-Length: {len(self.body)}\r\n")
+        if not self.keep_alive:
+            head.append("Connection: close\r\n")
+        elif request.version < (1, 1):
+            head.append("Connection: keep-alive\r\n")
+        head.append("\r\n")
+        body = b"" if request.method == "HEAD" else self.body
+        transport.write("".join(head).encode("latin-1", "replace") + body)
+        if transport.get_write_buffer_size() > HIGH_WATER_BYTES:
+            await request.writer.drain()

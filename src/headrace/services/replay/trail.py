@@ -1,0 +1,31 @@
+"""Where a replayed record came from, in its headers, and the guard against endless loops.
+
+Each replay adds a header `headrace-replayed-from` with the place that it read. A record is not
+replayed into a topic that it came from already, and not more than a few times in all: two replays
+that feed each other would otherwise never end.
+"""
+
+from __future__ import annotations
+
+from headrace.client.records import HeaderList, Record
+from headrace.contract.headers import REPLAYED_FROM
+
+MOST_REPLAYS = 5
+
+
+def would_loop(record: Record, to_topic: str) -> bool:
+    """Whether the record has been in that topic before, or on its way too often."""
+    places = [value for name, value in record.headers if name == REPLAYED_FROM and value]
+    if len(places) >= MOST_REPLAYS:
+        return True
+    return any(_topic(place.decode("utf-8", "replace")) == to_topic for place in places)
+
+
+def with_trail(record: Record) -> HeaderList:
+    """The record's headers, and where it was read just now."""
+    place = f"{record.topic}/{record.partition}/{record.offset}".encode()
+    return [*record.headers, (REPLAYED_FROM, place)]
+
+
+def _topic(place: str) -> str:
+    return place.rsplit("/", 2)[0]
