@@ -238,7 +238,10 @@ def wrong(shop: Shop, bootstrap: str) -> list[str]:
 
 def wait_until_told(shop: Shop, bootstrap: str, relays: Relays, within_s: float = 240.0) -> None:
     def count() -> bool:
-        return sum(map(len, told(bootstrap).values())) >= sum(shop.versions().values())
+        try:
+            return sum(map(len, told(bootstrap).values())) >= sum(shop.versions().values())
+        except ClientError:  # leaders move after a broker's death
+            return False
 
     until(count, within_s, relays.log_text)
 
@@ -248,6 +251,15 @@ def until(true: Callable[[], bool], within_s: float, said: Callable[[], str]) ->
     while not true():
         assert time.monotonic() < deadline, said()[-6000:]
         time.sleep(0.3)
+
+
+def told_up_to(share: float, writers: Writers, relays: Relays, bootstrap: str) -> None:
+    """Let them write on to this share of the rows, and see that relays are at work."""
+    before = ends(bootstrap)
+    writers.go_on(share)
+    patience_s = 240 + writers.rows / 50
+    until(lambda: writers.committed >= writers.allowed, patience_s, relays.log_text)
+    until(lambda: ends(bootstrap) > before, patience_s, relays.log_text)
 
 
 @contextlib.contextmanager
@@ -269,30 +281,32 @@ def told_once_and_in_order(
     relays_at_once: int,
     seed: int = 1,
 ) -> None:
-    """A relay is killed, one stands still past its lease, broker and database are killed."""
+    """A relay is killed, one stands still past its lease, broker and database are killed, spread
+    over the rows; all with kill -9."""
     with Relays(shop.url, node.bootstrap, folder) as relays:
         for _ in range(relays_at_once):
             relays.start()
         with Writers(shop, rows=rows, seed=seed) as writers:
 
             def reach(share: float) -> None:
-                """Let them write on, and see that relays are at work."""
-                before = ends(node.bootstrap)
-                writers.go_on(share)
-                until(lambda: ends(node.bootstrap) > before, 240, relays.log_text)
+                told_up_to(share, writers, relays, node.bootstrap)
 
             reach(0.2)
+            writers.go_on(0.3)
             relays.kill(relays.running[0])
             relays.start()
             reach(0.4)
+            writers.go_on(0.5)
             with standing_still(relays.running[0]):
                 time.sleep(LEASE_S + 1)  # another relay goes on
             reach(0.6)
+            writers.go_on(0.7)
             node.kill()
             node.start()
             reach(0.8)
             if server is not None:
-                server.stop()
+                writers.go_on(0.9)
+                server.kill()
                 server.start()
             relays.kill(relays.running[-1])
             relays.start()

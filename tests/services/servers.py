@@ -62,10 +62,13 @@ class Redis:
 
 
 class Postgres:
-    """One PostgreSQL cluster with the database `postgres`; trusts whoever comes by loopback."""
+    """One PostgreSQL cluster with the database `postgres`; trusts whoever comes by loopback.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Tests kill processes, not machines, so nothing need reach the disk; `fsync` is for benchmarks.
+    """
+
+    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
+        self.folder, self._fsync = folder, fsync
         self.port = free_port()
         self.place = f"127.0.0.1:{self.port}/postgres"
         self.process: subprocess.Popen[bytes] | None = None
@@ -85,9 +88,8 @@ class Postgres:
 
     def start(self) -> None:
         command = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1"]
-        # Processes are killed here, not machines, so nothing need reach the disk; and four workers
-        # with a pool each want more connections than its default of 100.
-        command += ["-c", "fsync=off", "-c", "max_connections=300"]
+        # Four workers with a pool each want more connections than its default of 100.
+        command += ["-c", f"fsync={'on' if self._fsync else 'off'}", "-c", "max_connections=300"]
         command += ["-c", "max_prepared_transactions=5"]
         self.process = subprocess.Popen(
             [*self._as, _postgres_program("postgres"), *command, "-k", str(self.folder)],
@@ -108,6 +110,21 @@ class Postgres:
                 os.kill(int(postmaster), signal.SIGQUIT)
             self.process.wait()
             self.process = None
+
+    def kill(self) -> None:
+        """kill -9 of the server and of every process of it; it starts when all are gone."""
+        if self.process is not None:
+            postmaster = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+            family = [postmaster, *_children(postmaster)]
+            for pid in family:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+            deadline = time.monotonic() + START_S
+            while any(_is_running(pid) for pid in family):
+                assert time.monotonic() < deadline, "a process of PostgreSQL outlives kill -9"
+                time.sleep(0.005)
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
@@ -173,6 +190,21 @@ class Mariadb:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    kill = stop
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _is_running(pid: int) -> bool:
+    """One that has ended and was not asked for its exit status holds no memory any more."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def _postgres_program(name: str) -> str:

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.timeout(400)
 class Story:
     """A horizon, and writers with open transactions."""
 
-    def __init__(self, url: str) -> None:
-        self.shop = Shop(url, shards=1)
+    def __init__(self, url: str, *, shards: int = 1) -> None:
+        self.shop = Shop(url, shards=shards)
         self.engine = create_engine(url, pool_size=10)
         self.looking = connect(self.engine)
         self.source = Source(self.engine)

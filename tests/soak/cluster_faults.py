@@ -15,6 +15,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -149,7 +150,8 @@ class Trial:
     kinds: tuple[str, ...] = (KILLED, HALTED, CUT_OFF)
     moments: list[tuple[str, float, float]] = field(default_factory=list)
 
-    def run(self, faults: int) -> Survived:
+    def run(self, goes_on: Callable[[int], bool]) -> Survived:
+        """`goes_on`: whether there is to be another fault after so many."""
         chance = random.Random(self.seed)
         topic = self._make_topic()
         idempotent = TimedFeeder(self.cluster.bootstrap, topic, self.seed)
@@ -161,9 +163,11 @@ class Trial:
         ]
         for thread in (*feeders, *readers):
             thread.start()
-        for number in range(faults):
+        number = 0
+        while goes_on(number):
             time.sleep(chance.uniform(SHORTEST_PEACE_S, LONGEST_PEACE_S))
             self._do(self.kinds[number % len(self.kinds)], chance)
+            number += 1
         time.sleep(SHORTEST_PEACE_S)
         for feeder in feeders:
             feeder.stop()

@@ -17,11 +17,19 @@ HEAD = """# What the long runs saw
 
 
 def write_row(run: str, result: str) -> None:
-    """Add one row behind the last; what stands below the table stays there."""
+    """Add one row behind the last of the first table; what stands below that stays there."""
     text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else HEAD
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    lines = text.rstrip("\n").split("\n")
-    last = max(number for number, line in enumerate(lines) if line.startswith("|"))
-    lines.insert(last + 1, f"| {today} | {machine} | {run} | {result} |")
+    lines = with_row(text, f"| {today} | {machine} | {run} | {result} |")
     DOCUMENT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def with_row(text: str, row: str) -> list[str]:
+    """The lines of the document with one more row in the table of runs, not in a later table."""
+    lines = text.rstrip("\n").split("\n")
+    after = lines.index("| date | machine | run | result |")
+    while after < len(lines) and lines[after].startswith("|"):
+        after += 1
+    lines.insert(after, row)
+    return lines
