@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import http.client
 import re
+import ssl
 import threading
+from collections.abc import Coroutine
 from html import unescape
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlencode
 
-from headrace.client.connection import connection
+from headrace.client.connection import Connection, connection
 from headrace.console.main import Settings, Site
 
 LONGEST_START_S = 20
@@ -19,10 +23,9 @@ LONGEST_START_S = 20
 class Served:
     """`with Served(bootstrap) as console:` serves until the block ends."""
 
-    def __init__(self, bootstrap: str, *, read_only: bool = False) -> None:
-        self.site = Site(
-            connection(bootstrap=bootstrap), Settings("localhost", 0, read_only=read_only)
-        )
+    def __init__(self, cluster: str | Connection, **settings: Any) -> None:
+        at = connection(bootstrap=cluster) if isinstance(cluster, str) else cluster
+        self.site = Site(at, Settings("localhost", 0, **settings))
         self.address = ""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -54,8 +57,12 @@ class Served:
         await self._stop.wait()
         await self.site.close()
 
-    def visitor(self) -> Visitor:
-        return Visitor(self.address)
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """On the console's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LONGEST_START_S)
+
+    def visitor(self, trusts: Path | None = None) -> Visitor:
+        return Visitor(self.address, trusts)
 
 
 class Answer:
@@ -76,9 +83,21 @@ class Answer:
 class Visitor:
     """Keeps its cookies, follows a redirect after a form, runs no script."""
 
-    def __init__(self, address: str) -> None:
-        self.name = address.removeprefix("http://")
+    def __init__(self, address: str, trusts: Path | None = None) -> None:
+        self.name = address.partition("://")[2]
         self.cookies: dict[str, str] = {}
+        self._trusts = trusts
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._trusts is None:
+            return http.client.HTTPConnection(self.name, timeout=30)
+        context = ssl.create_default_context(cafile=str(self._trusts))
+        return http.client.HTTPSConnection(self.name, timeout=30, context=context)
+
+    def log_in(self, user: str, password: str, to: str = "/") -> Answer:
+        token = self.get("/login").token()
+        fields = {"user": user, "password": password, "to": to}
+        return self.post("/login", fields, token=token)
 
     def get(self, path: str, **headers: str) -> Answer:
         return self._ask("GET", path, None, headers)
@@ -89,10 +108,12 @@ class Visitor:
         """Without a token given, one is taken from a page of ours first."""
         token = self.get("/create-topic").token() if token is None else token
         answer = self._ask("POST", path, urlencode({**fields, "token": token}), headers)
-        return self.get(answer.headers["Location"]) if answer.status == 303 else answer
+        while answer.status == 303:
+            answer = self.get(answer.headers["Location"])
+        return answer
 
     def _ask(self, method: str, path: str, body: str | None, more: dict[str, str]) -> Answer:
-        asked = http.client.HTTPConnection(self.name, timeout=30)
+        asked = self._connection()
         headers = {"Host": self.name} | {
             name.replace("_", "-"): text for name, text in more.items()
         }
@@ -114,7 +135,7 @@ class Visitor:
 
     def frames(self, path: str, count: int) -> list[str]:
         """The first events of a live part."""
-        asked = http.client.HTTPConnection(self.name, timeout=30)
+        asked = self._connection()
         asked.request("GET", path, headers={"Host": self.name})
         answer = asked.getresponse()
         assert answer.headers["Content-Type"].startswith("text/event-stream")

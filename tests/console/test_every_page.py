@@ -39,10 +39,23 @@ FULL = {
     "letters": LETTERS,
     "letter": f"{LETTERS}/letter?at=0/1",
     "delayed": "/delayed",
+    "rejected": "/delayed/rejected",
+    "who did what": f"{LETTERS}/done",
+    "by path": "/topics/orders/messages?path=items[0].sku&keyas=hex&latest=1",
+    "as something else": "/topics/hostile/message?partition=0&offset=0&as=text&keyas=hex",
+    "one message": "/life?topic=orders.billing.dead&partition=0&offset=1",
+    "several messages": "/life?topic=orders&key=ada",
+    "transactions": "/transactions",
+    "outbox": "/outbox",
+    "pipelines": "/pipelines",
+    "security": "/security",
     "cluster": "/cluster",
     "not there": "/topics/nowhere",
 }
-EMPTY = ("/", "/topics", "/groups", "/delayed", "/dead-letters", "/cluster")
+EMPTY = (
+    "/", "/topics", "/groups", "/delayed", "/dead-letters", "/life", "/transactions", "/outbox",
+    "/pipelines", "/security", "/cluster",
+)  # fmt: skip
 Visit = Callable[..., Page]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from headrace.client.connection import connection
+from headrace.client.group_lags import GroupLag, TopicLag
 from headrace.client.producer import Producer
 from headrace.testing import Broker
 from tests.console.full_cluster import fill
@@ -31,10 +33,29 @@ def test_the_pictures_of_the_guide(visit: Visit, pictures: Path) -> None:
             for name, path in PAGES.items():
                 page.goto(path)
                 page.screenshot(path=pictures / f"console-{name}.png")
+            _show_lag(page, served)
+            page.screenshot(path=pictures / "console-lag.png")
+            page.goto("/life?topic=orders.billing.dead&partition=0&offset=1")
+            page.screenshot(path=pictures / "console-life.png")
             page.goto("/")
             _write_while_somebody_looks(page, broker)
             page.screenshot(path=pictures / "console-overview.png")
             page.close()  # before its stream is cut
+
+
+def _show_lag(page: Page, served: Served) -> None:
+    """A quarter of an hour of samples, as a busy group leaves them."""
+    sampler = served.site.console.sampler
+    assert sampler is not None
+    served.run(sampler.sample())  # opens the store of this cluster
+    now_s = int(sampler.wall_s())
+    for back in range(60, 0, -1):
+        lag = int(400 + 300 * math.sin(back / 7) + back * 6)
+        read = 100_000 - back * 300
+        seen = GroupLag({"orders": TopicLag(lag, read, read + lag)})
+        sampler.store.note({"billing": seen}, now_s - 15 * back)
+    page.goto("/groups/one?name=billing&range=15m")
+    expect(page.get_by_role("img", name="Messages not read yet")).to_be_visible()
 
 
 def _write_while_somebody_looks(page: Page, broker: Broker) -> None:

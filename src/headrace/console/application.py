@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from pathlib import Path
 
 from aiohttp import web
 
@@ -16,26 +20,43 @@ from headrace.app.triggers.filters import FilterRefused
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, LoginRefused, NoSuchTopic, Unreachable
 from headrace.client.groups import NoSuchGroup
-from headrace.console.access.cluster_access import ClusterAccess, TooBusy, TookTooLong
-from headrace.console.console import Console
+from headrace.console.access.cluster_access import ClusterAccess, Ended, TooBusy, TookTooLong
+from headrace.console.audit import Audit
+from headrace.console.console import SEE_OTHER, Console, now_ms
+from headrace.console.decoding.avro import AvroRefused
+from headrace.console.decoding.json_path import PathRefused
+from headrace.console.history.sampler import Sampler
 from headrace.console.pages import (
     assets,
     cluster,
     dead_letters,
     delayed,
     groups,
+    life,
     live_tail,
+    login,
     messages,
+    outbox,
     overview,
+    pipelines,
+    security,
     sending,
     topic_changes,
     topics,
+    transactions,
 )
 from headrace.console.query import Unreadable
+from headrace.console.rendering import link
 from headrace.console.security.guard import LARGEST_BODY_BYTES, Guard, Refused
-from headrace.console.security.tokens import Tokens
+from headrace.console.security.logins import People, Person
+from headrace.console.security.tokens import COOKIE, Tokens
 
 log = logging.getLogger("headrace.console")
+
+PIPELINES = "headrace-pipelines"  # where `headrace pipeline` keeps its state, unless it is told
+
+# Whose request it is; None where nobody has logged in.
+_person: ContextVar[Person | None] = ContextVar("person", default=None)
 
 Page = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,11 +89,27 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/dead-letters", dead_letters.show_topics),
     ("GET", "/dead-letters/{topic}", dead_letters.show_letters),
     ("GET", "/dead-letters/{topic}/letter", dead_letters.show_one),
+    ("GET", "/dead-letters/{topic}/done", dead_letters.show_done),
+    ("GET", "/dead-letters/{topic}/progress", dead_letters.progress),
+    ("POST", "/dead-letters/{topic}/stop", dead_letters.stop),
     ("POST", "/dead-letters/{topic}", dead_letters.settle),
     ("GET", "/delayed", delayed.show_all),
+    ("GET", "/delayed/rejected", delayed.show_rejected),
     ("POST", "/delayed/cancel", delayed.cancel),
+    ("POST", "/delayed/reschedule", delayed.reschedule),
     ("POST", "/delayed/now", delayed.deliver_now),
+    ("GET", "/life", life.show),
+    ("GET", "/transactions", transactions.show),
+    ("POST", "/transactions/abort", transactions.abort),
+    ("POST", "/transactions/abort-hanging", transactions.abort_hanging),
+    ("GET", "/outbox", outbox.show),
+    ("POST", "/outbox", outbox.settle),
+    ("GET", "/pipelines", pipelines.show),
     ("GET", "/cluster", cluster.show),
+    ("GET", "/security", security.show),
+    ("GET", "/login", login.show),
+    ("POST", "/login", login.log_in),
+    ("POST", "/logout", login.log_out),
     ("GET", "/assets/{name}", assets.serve),
     ("GET", "/health", assets.health),
 )
@@ -85,12 +122,17 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LoginRefused, 502),
     (TooBusy, 503),
     (TookTooLong, 504),
+    (Ended, 401),
     (Unreadable, 400),
     (FilterRefused, 400),
+    (PathRefused, 400),
+    (AvroRefused, 400),
     (ClientError, 502),
 )
 HEADINGS = {
     400: "That cannot be read",
+    401: "Log in first",
+    429: "Too often",
     403: "Not allowed",
     404: "Not found",
     413: "Too large",
@@ -103,15 +145,44 @@ HEADINGS = {
 
 
 def make_console(
-    connection: Connection, *, names: frozenset[str] = frozenset(), read_only: bool = False
+    connection: Connection,
+    *,
+    names: frozenset[str] = frozenset(),
+    read_only: bool = False,
+    state: Path | None = None,
+    login: bool = False,
+    outboxes: Sequence[str] = (),
+    pipelines_at: Path | None = None,
 ) -> Console:
+    """`state` is the folder of what outlives the console; without it that is kept in memory.
+
+    With `login`, `connection` is that of the console's own user, who only takes samples; without
+    a user in it there are none.
+    """
     guard = Guard(names, read_only=read_only, tokens=Tokens())
-    return Console(ClusterAccess(connection), guard)
+    access = ClusterAccess(connection)
+    may_sample = not login or "sasl.username" in connection.settings
+    return Console(
+        access,
+        guard,
+        sampler=Sampler(access, state) if may_sample else None,
+        audit=Audit(now_ms, state),
+        people=People() if login else None,
+        outboxes=tuple(outboxes),
+        pipelines=Path(PIPELINES) if pipelines_at is None else pipelines_at,
+    )
 
 
 def application(console: Console) -> web.Application:
     async def passing(request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = await _answer(console, request, handler)
+        person = None
+        if console.people is not None:
+            now_s = time.monotonic()
+            for gone in console.people.sweep(now_s):
+                await gone.access.close()
+            person = console.people.of(request.cookies.get(COOKIE), now_s)
+        _person.set(person)
+        response = await _answer(console.seen_by(person), request, handler)
         if not response.prepared:  # a live part has sent its headers long ago
             console.guard.finish(request, response)
         return response
@@ -120,15 +191,36 @@ def application(console: Console) -> web.Application:
     for method, path, page in ROUTES:
         app.router.add_route(method, path, _bound(console, page))
     app.on_shutdown.append(lambda _: _end_streams(console))
-    app.on_cleanup.append(lambda _: console.access.close())
+    app.cleanup_ctx.append(lambda _: _in_the_background(console))
+    app.on_cleanup.append(lambda _: _close(console))
     return app
+
+
+async def _in_the_background(console: Console) -> AsyncIterator[None]:
+    """The sampler, for as long as the console is served."""
+    if console.sampler is None:
+        yield
+        return
+    sampling = asyncio.create_task(console.sampler.run())
+    yield
+    sampling.cancel()
+    with suppress(asyncio.CancelledError):
+        await sampling
+    await console.sampler.close()
 
 
 def _bound(console: Console, page: Page) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await page(console, request)
+        return await page(console.seen_by(_person.get()), request)
 
     return handle
+
+
+async def _close(console: Console) -> None:
+    await console.redrives.close()
+    for person in console.people.all() if console.people is not None else ():
+        await person.access.close()
+    await console.access.close()
 
 
 async def _end_streams(console: Console) -> None:
@@ -140,13 +232,21 @@ async def _end_streams(console: Console) -> None:
 async def _answer(console: Console, request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         await console.guard.check(request)
+        if console.people is not None and console.person is None and not _is_open(request.path):
+            return _to_login(request)
         return await handler(request)
     except Refused as refusal:
         return _failure(console, request, refusal.status, str(refusal))
+    except LoginRefused as refusal:
+        # The password was changed, or the user removed, since the person has logged in.
+        if console.people is None:
+            return _failure(console, request, 502, _sentence(refusal))
+        console.people.end(console.guard.session_of(request))
+        return _to_login(request)
     except web.HTTPException as known:
         sentence = "There is no such page." if known.status == 404 else f"{known.reason}."
         return _failure(console, request, known.status, sentence)
-    except (ClientError, Unreadable, FilterRefused) as failure:
+    except (ClientError, Unreadable, FilterRefused, PathRefused, AvroRefused) as failure:
         status = next(number for kind, number in STATUS_OF if isinstance(failure, kind))
         return _failure(console, request, status, _sentence(failure))
     except (asyncio.CancelledError, ConnectionError):
@@ -161,6 +261,18 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
         )
 
 
+def _is_open(path: str) -> bool:
+    """To everybody, before they have logged in."""
+    return path in ("/login", "/health") or path.startswith("/assets/")
+
+
+def _to_login(request: web.Request) -> web.StreamResponse:
+    if request.method != "GET" or "text/event-stream" in request.headers.get("Accept", ""):
+        return web.Response(status=401, text="Log in first. Nothing was changed.")
+    to = request.path_qs if request.path != "/" else ""
+    return web.Response(status=SEE_OTHER, headers={"Location": link("login", to=to)})
+
+
 def _sentence(failure: Exception) -> str:
     said = str(failure)
     said = said[:1].upper() + said[1:]
@@ -170,6 +282,9 @@ def _sentence(failure: Exception) -> str:
 def _failure(
     console: Console, request: web.Request, status: int, sentence: str
 ) -> web.StreamResponse:
+    if request.method == "POST" and status != 421:
+        address = request.remote or ""
+        console.audit.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
     if status == 421:  # to a stranger not even a page
         return web.Response(text=sentence, status=status)
     return console.page(

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import getpass
+import os
+import socket
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 import headrace
 from headrace.console.access.cluster_access import ClusterAccess
-from headrace.console.access.rates import RateMeter
+from headrace.console.audit import Audit
+from headrace.console.history.sampler import Sampler
 from headrace.console.notices import Notice, Notices
+from headrace.console.redrive_jobs import RedriveJobs
 from headrace.console.rendering import Renderer
 from headrace.console.security.guard import Guard
+from headrace.console.security.logins import LoginLimits, People, Person
 from headrace.console.views.commands import Commands
 
 SEE_OTHER = 303
 THEME_COOKIE = "headrace-theme"
 THEMES = ("light", "dark")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -27,13 +39,28 @@ class Console:
     guard: Guard
     renderer: Renderer = field(default_factory=Renderer)
     notices: Notices = field(default_factory=Notices)
-    meter: RateMeter = field(default_factory=RateMeter)
-    is_sampling: bool = False
+    audit: Audit = field(default_factory=lambda: Audit(now_ms))
+    people: People | None = None  # None: nobody is asked to log in
+    login_limits: LoginLimits = field(default_factory=LoginLimits)
+    person: Person | None = None  # whose request it is
+    sampler: Sampler | None = None  # None: lag is not kept
+    redrives: RedriveJobs = field(default_factory=lambda: RedriveJobs(now_ms))
+    outboxes: tuple[str, ...] = ()  # addresses of databases
+    pipelines: Path = Path()  # the folder of their state
     streams: set[asyncio.Task[Any] | None] = field(default_factory=set)  # live parts that are open
 
     @property
     def commands(self) -> Commands:
         return Commands(self.access.bootstrap)
+
+    def seen_by(self, person: Person | None) -> Console:
+        """The same console, with a person's own way to the cluster."""
+        return self if person is None else replace(self, access=person.access, person=person)
+
+    @property
+    def by(self) -> str:
+        """Who does it, for the record."""
+        return f"{self.person.name} (console)" if self.person is not None else _owner()
 
     def page(
         self,
@@ -57,6 +84,8 @@ class Console:
             notices=self.notices.take(session),
             theme=theme if theme in THEMES else "auto",
             read_only=self.guard.read_only,
+            person=None if self.person is None else self.person.name,
+            asks_logins=self.people is not None,
             commands=self.commands,
             here=request.path_qs,
             **model,
@@ -73,5 +102,15 @@ class Console:
         good: bool = True,
     ) -> web.Response:
         """Go on to a page that tells what was done; a reload there does nothing again."""
+        self.audit.note(self.by, request.remote or "", request.path, said, done=good)
         self.notices.put(self.guard.session_of(request), Notice(said, good, command))
         return web.Response(status=SEE_OTHER, headers={"Location": to})
+
+
+def _owner() -> str:
+    """Where nobody logs in it is whoever runs the console."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()} (console)"

@@ -6,27 +6,31 @@ import asyncio
 import errno
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from headrace.client.connection import Connection
 from headrace.console.application import application, make_console
-from headrace.console.security.addresses import is_loopback, our_names
+from headrace.console.security.addresses import is_everywhere, is_loopback, our_names
+from headrace.console.security.logins import uses_passwords
 
 Say = Callable[[str], None]
 
 KEEP_ALIVE_S = 30.0
 LONGEST_STOP_S = 2.0
+LONGEST_ADDRESS = 128 << 10  # a link keeps the whole state of a page, an Avro schema with it
 PORTS_TRIED = 100
 PORT_TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
-class NotLoopback(Exception):
-    """There is no login yet, so nobody else's machine may reach the console."""
+class CannotServe(Exception):
+    """One sentence why the console does not start like this, and what to do."""
 
 
 @dataclass(slots=True)
@@ -34,8 +38,14 @@ class Settings:
     host: str = "localhost"
     port: int = 8080
     read_only: bool = False
+    login: bool = False  # ask for a user of the cluster and its password
+    tls: tuple[Path, Path | None] | None = None  # certificate chain, and its key if it is apart
+    names: tuple[str, ...] = ()  # by which browsers reach it, besides the host
+    outboxes: tuple[str, ...] = ()  # databases whose outboxes are shown
+    pipelines: Path | None = None  # the folder of pipelines that are shown
     or_next_port: bool = False  # when the port is taken
     listening: socket.socket | None = None  # opened by whoever started this process
+    state: Path | None = None  # where lag over time is kept; None: in memory
     ends_with_stdin: bool = False  # which a parent holds open as long as it lives
 
 
@@ -63,18 +73,23 @@ class Site:
     """The console on its address."""
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
-        if not is_loopback(settings.host):
-            raise NotLoopback(
-                f"The console has no login yet, so it listens on this machine only, not on "
-                f"{settings.host}. From elsewhere, forward a port: ssh -L 8080:localhost:8080 HOST"
-            )
-        self.console = make_console(connection, read_only=settings.read_only)
+        _require_safe(connection, settings)
+        self.console = make_console(
+            connection,
+            read_only=settings.read_only,
+            state=settings.state,
+            login=settings.login,
+            outboxes=settings.outboxes,
+            pipelines_at=settings.pipelines,
+        )
+        self._tls = None if settings.tls is None else _tls(*settings.tls)
         self._settings = settings
         self._runner = web.AppRunner(
             application(self.console),
             access_log=None,
             keepalive_timeout=KEEP_ALIVE_S,
             shutdown_timeout=LONGEST_STOP_S,
+            max_line_size=LONGEST_ADDRESS,
             auto_decompress=False,  # a few bytes could become many
         )
 
@@ -82,19 +97,24 @@ class Site:
         """Listen; the address for a browser."""
         await self._runner.setup()
         port = await self._listen()
-        self.console.guard.names = our_names(self._settings.host, port)
-        host = self._settings.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.console.guard.names = our_names(
+            self._settings.host, port, self._settings.names, tls=self._tls is not None
+        )
+        named = self._settings.names or (self._settings.host,)
+        host = f"[{named[0]}]" if ":" in named[0] else named[0]
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
 
     async def _listen(self) -> int:
         if self._settings.listening is not None:
-            await web.SockSite(self._runner, self._settings.listening).start()
+            await web.SockSite(
+                self._runner, self._settings.listening, ssl_context=self._tls
+            ).start()
             return int(self._settings.listening.getsockname()[1])
         host, first = self._settings.host, self._settings.port
         last = first + (PORTS_TRIED if self._settings.or_next_port and first else 0)
         for port in range(first, last + 1):
             try:
-                await web.TCPSite(self._runner, host, port).start()
+                await web.TCPSite(self._runner, host, port, ssl_context=self._tls).start()
                 break
             except OSError as taken:
                 if port == last or taken.errno not in PORT_TAKEN:
@@ -103,3 +123,34 @@ class Site:
 
     async def close(self) -> None:
         await self._runner.cleanup()
+
+
+def _require_safe(connection: Connection, settings: Settings) -> None:
+    if settings.login and not uses_passwords(connection.settings):
+        raise CannotServe(
+            "Logins are those of the cluster, and it is not told how people log in there: give "
+            "security.protocol=sasl_ssl and sasl.mechanism by --client-config or -X."
+        )
+    if is_loopback(settings.host):
+        return
+    if not settings.login or settings.tls is None:
+        raise CannotServe(
+            f"The console listens beyond this machine, on {settings.host}, only with --login and "
+            "--tls-cert. From elsewhere one can also forward a port: "
+            "ssh -L 8080:localhost:8080 HOST"
+        )
+    if is_everywhere(settings.host) and not settings.names:
+        raise CannotServe(
+            f"{settings.host} is no name that a browser can use: say with --name by which name "
+            "or address people open the console. Other names are refused."
+        )
+
+
+def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as failure:
+        raise CannotServe(f"{certificate} cannot be used for TLS: {failure}.") from None
+    return context

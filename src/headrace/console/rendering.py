@@ -40,6 +40,7 @@ class Renderer:
             moment=words.moment,
             iso=words.iso,
             count=words.count,
+            rate=words.rate,
             text=words.text,
         )
         self._versions: dict[str, str] = {}

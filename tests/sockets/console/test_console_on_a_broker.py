@@ -15,8 +15,10 @@ from urllib.parse import quote
 
 import pytest
 
+from headrace.app.dead_letters import why_headers
 from headrace.client.connection import Connection, connection
 from headrace.client.groups import Groups
+from headrace.client.producer import Producer
 from headrace.client.reading import RecordReader
 from headrace.client.topics import Topics
 from headrace.testing import Broker
@@ -314,3 +316,45 @@ def test_a_cluster_that_is_away_is_a_sentence_and_comes_back() -> None:
         assert gone.status == 503 and "No Kafka broker answers" in gone.said()
         with Broker(port=int(bootstrap.rpartition(":")[2])):
             assert visitor.get("/topics").status == 200
+
+
+def test_letters_are_sent_again_at_a_rate_with_progress_and_can_be_stopped(
+    console: Served, visitor: Visitor, at: Connection
+) -> None:
+    _slow_letters(at)
+    letters = "/dead-letters/payments.slow.dead"
+    asked = {"action": "redrive", "scope": "filter", "error": "Timeout", "reason": "slowly"}
+    begun = visitor.post(letters, asked | {"rate": "1"})
+    assert "are being sent again, 1 per second" in begun.said()
+    assert "--rate 1 --execute" in begun.said() and "under way" in begun.said()
+    twice = visitor.post(letters, asked | {"rate": "1"})
+    assert twice.status == 502 and "stop that first" in twice.said()
+    while " 0 sent again" in visitor.get(letters).said():
+        pass
+    [frame] = visitor.frames(f"{letters}/progress", 1)
+    assert '"over": false' in frame
+    [job] = console.site.console.redrives.of("payments.slow.dead")
+    assert "Told to stop" in visitor.post(f"{letters}/stop", {"job": str(job.id)}).said()
+    while "under way" in visitor.get(letters).said():
+        pass
+    assert "event: over" in visitor.frames(f"{letters}/progress", 2)[1]
+    assert 0 < job.sent < 40 and job.stopped_by and not job.failure
+    assert "slowly" in visitor.get(f"{letters}/done").said()
+    assert visitor.post(f"{letters}/stop", {"job": "99"}).status == 400
+    assert visitor.get("/dead-letters/not-there/progress").status == 404
+
+
+def _slow_letters(at: Connection) -> None:
+    for name in ("payments.slow.dead", "payments.slow.retry"):
+        Topics(at).create(name, partitions=2)
+    why = why_headers(
+        TimeoutError("too slow"),
+        attempts=3,
+        first_at_ms=1,
+        last_at_ms=2,
+        origin=("payments", 0, 1),
+        group="slow",
+    )
+    with Producer(at) as producer:
+        for number in range(40):
+            producer.send("payments.slow.dead", f"letter {number}", key="k", headers=why)

@@ -82,3 +82,36 @@ def test_a_cluster_without_a_delay_service_says_so_at_once() -> None:
         for path in ("/", "/delayed"):
             answer = visitor.get(path)
             assert (answer.status, "No delay service runs" in answer.said()) == (200, True)
+
+
+def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: Connection) -> None:
+    with Producer(at) as producer:
+        producer.send("tea", "late", key="pot", id="moved", delay="9h").result(10)
+    which = {"topic": "tea", "partition": "0", "id": "moved"}
+    for when, listed in (
+        ({"delay": "20h"}, "in 19h"),
+        ({"cron": "0 9 * * 1-5", "cron_zone": "Europe/Berlin"}, "0 9 * * 1-5"),
+    ):
+        moved = visitor.post("/delayed/reschedule", which | when)
+        while listed not in moved.said():  # the service reads it in a moment
+            assert "moved" in moved.said(), moved.said()
+            moved = visitor.get("/delayed?id=moved")
+    assert (
+        "headrace delay reschedule"
+        in visitor.post("/delayed/reschedule", which | {"delay": "5h"}).said()
+    )
+    assert visitor.post("/delayed/reschedule", which).status == 400
+    assert visitor.post("/delayed/reschedule", which | {"delay": "soon"}).status == 502
+    gone = which | {"id": "never", "delay": "1h"}
+    assert "Nothing waits in tea under never" in visitor.post("/delayed/reschedule", gone).said()
+
+
+def test_what_was_rejected_is_shown_with_its_reason(visitor: Visitor, at: Connection) -> None:
+    with Producer(at) as producer:
+        producer.send("tea.delay", "x", key="pot", headers={"headrace-delay": "<b>"}).result(10)
+    page = visitor.get("/delayed/rejected?topic=tea")
+    while "Nothing was rejected" in page.said():
+        page = visitor.get("/delayed/rejected?topic=tea")
+    assert "<b>" in page.said() and "<b>" not in page.text
+    assert "tea.delay/0/" in page.said()
+    assert "How late" in visitor.get("/delayed").said()

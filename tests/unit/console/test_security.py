@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from headrace.client.connection import Connection
+from headrace.console import audit
+from headrace.console.access.cluster_access import ClusterAccess
+from headrace.console.audit import Audit
 from headrace.console.notices import MOST_EACH, MOST_SESSIONS, Notice, Notices
+from headrace.console.pages import login
 from headrace.console.rendering import ASSETS, FOLDER, Renderer, link
 from headrace.console.security.addresses import (
     is_loopback,
     our_names,
     refusal_of_host,
     refusal_of_origin,
+)
+from headrace.console.security.logins import (
+    IDLE_S,
+    LONGEST_S,
+    MOST_OF_A_NAME,
+    MOST_OF_AN_ADDRESS,
+    MOST_PEOPLE,
+    WINDOW_S,
+    LoginLimits,
+    People,
+    Person,
 )
 from headrace.console.security.tokens import Tokens, is_session, new_session
 from headrace.console.views.commands import Commands
@@ -116,10 +133,88 @@ def test_what_is_put_into_a_page_is_escaped() -> None:
         notices=[],
         theme="auto",
         read_only=False,
+        person="<i>",
+        asks_logins=True,
         here='/"><script>',
     )
     assert "<script>" not in html.replace('<script type="module"', "")
     assert "&lt;script&gt;&#34;\\x1b" in html
+
+
+def test_a_console_for_everybody_answers_only_by_the_names_it_was_given() -> None:
+    names = our_names("0.0.0.0", 443, ["Console.example.com", "2001:db8::7"], tls=True)
+    assert refusal_of_host("console.example.com", names) is None
+    assert refusal_of_host("[2001:db8::7]:443", names) is None
+    assert refusal_of_host("0.0.0.0:443", names) is not None
+    assert refusal_of_host("evil.example:443", names) is not None
+
+
+def test_sessions_end_by_themselves_and_are_bounded() -> None:
+    people, access = People(), cast(ClusterAccess, None)
+    for number in range(MOST_PEOPLE):
+        assert people.begin(f"s{number}", Person(f"p{number}", access, number, number)) == []
+    assert people.of("s0", 100) is not None  # seen again, so s1 is the longest idle now
+    [gone] = people.begin("new", Person("new", access, 101, 101))
+    assert gone.name == "p1" and people.of("s1", 102) is None
+    assert people.of("s0", 100 + IDLE_S + 1) is None
+    last_s = 100.0
+    while last_s <= LONGEST_S + 101:
+        last_s += IDLE_S
+        known = people.of("new", last_s)
+    assert known is None, "nobody stays for ever, however often they come"
+    assert len(people.sweep(LONGEST_S * 3)) == MOST_PEOPLE and len(people) == 0
+    assert people.of(None, 0) is None and people.end("never") is None
+
+
+def test_guessing_is_slow_by_name_by_address_and_in_all() -> None:
+    limits = LoginLimits()
+    for number in range(MOST_OF_A_NAME):
+        assert limits.wait_s("ann", "10.0.0.9", number) == 0
+        limits.failed("ann", f"10.0.0.{number}", number)
+    assert limits.wait_s("ann", "10.9.9.9", MOST_OF_A_NAME) == WINDOW_S - MOST_OF_A_NAME
+    assert limits.wait_s("bob", "10.9.9.9", MOST_OF_A_NAME) == 0
+    assert limits.wait_s("ann", "10.9.9.9", WINDOW_S + MOST_OF_A_NAME) == 0
+    limits.succeeded("ann")
+    assert limits.wait_s("ann", "10.9.9.9", MOST_OF_A_NAME) == 0
+    for number in range(MOST_OF_AN_ADDRESS):
+        limits.failed(f"user{number}", "10.1.1.1", 50)
+    assert limits.wait_s("somebody", "10.1.1.1", 51) > 0
+    assert limits.wait_s("somebody", "10.1.1.2", 51) == 0
+
+
+def test_the_audit_is_kept_bounded_and_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "LARGEST_FILE_BYTES", 2_000)
+    kept = Audit(lambda: 7, tmp_path / "new")
+    for number in range(30):
+        kept.note("ann", "::1", "/topics/x/delete", f"{number}\n" + "x" * 900, done=True)
+    files = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert files == ["audit.jsonl", "audit.jsonl.1"]
+    assert all(path.stat().st_size < 4_000 for path in (tmp_path / "new").iterdir())
+    assert (tmp_path / "new" / "audit.jsonl").stat().st_mode & 0o077 == 0
+    (tmp_path / "new" / "audit.jsonl").open("a").write("no line of ours\n{}\n")
+    again = Audit(lambda: 8, tmp_path / "new")
+    assert again.recent[-1].what.startswith("29\n") and len(again.recent[-1].what) == 500
+    nowhere = Audit(lambda: 9, Path("/dev/null/x"))
+    nowhere.note("ann", "", "/", "done all the same", done=True)
+    assert "cannot be written" in nowhere.problem
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.example", "/\\evil.example", "https://evil.example", "x", "/a\nb"]
+)
+def test_a_login_leads_to_our_own_pages_only(to: str) -> None:
+    assert login._local(to) == "/"
+    assert login._local("/topics?q=a") == "/topics?q=a"
+
+
+def test_a_person_gets_nothing_of_the_consoles_own_login() -> None:
+    own = Connection({"sasl.username": "sampler", "sasl.password": "s", "ssl.key.location": "k",
+                      "bootstrap.servers": "b:1", "security.protocol": "sasl_ssl"})  # fmt: skip
+    at = login.personal(own, "ann", "secret")
+    assert at.settings["sasl.username"] == "ann" and "ssl.key.location" not in at.settings
+    assert "secret" not in repr(at) and at.settings["security.protocol"] == "sasl_ssl"
 
 
 def test_a_link_quotes_whatever_a_name_holds() -> None:

@@ -13,15 +13,17 @@ from headrace.client.records import Record
 from headrace.client.topics import Setting
 from headrace.console.access.groups import SHIFT, TIME, Reset
 from headrace.console.access.rates import RateMeter
+from headrace.console.decoding.avro import Schema
 from headrace.console.query import Unreadable, moment_ms, offsets_in, offsets_text, whole
 from headrace.console.views import words
-from headrace.console.views.delayed import histogram
-from headrace.console.views.draft import draft_from, draft_of
+from headrace.console.views.code_samples import python_to_read, python_to_send
+from headrace.console.views.delayed import histogram, lateness_words
+from headrace.console.views.draft import draft_from, draft_of, when_from, when_words
 from headrace.console.views.groups import group_page, move_rows, spans, way_words
-from headrace.console.views.messages import Wanted, as_object, marks
+from headrace.console.views.messages import Wanted, as_object, marks, message_row
 from headrace.console.views.new_topic import settings_from
 from headrace.console.views.paging import Paging
-from headrace.console.views.payloads import LONGEST_SHOWN, payload
+from headrace.console.views.payloads import LONGEST_SHOWN, Reader, payload
 from headrace.console.views.topics import kept_in_words
 
 
@@ -188,7 +190,7 @@ def test_a_download_keeps_bytes_that_are_no_text() -> None:
 def test_a_form_becomes_a_message_and_back() -> None:
     form = {"key": "", "value": "a\r\nb", "headers": "kind: sale\n\ntrace:1", "delay": " 30m "}
     draft = draft_from(form)
-    assert (draft.key, draft.value, draft.delay) == (None, "a\nb", "30m")
+    assert (draft.key, draft.value, draft.when) == (None, "a\nb", {"delay": "30m"})
     assert draft.headers == [("kind", "sale"), ("trace", "1")]
     assert draft_from({"tombstone": "1", "value": "x"}).value_bytes() is None
     with pytest.raises(Unreadable, match="is no header"):
@@ -241,3 +243,69 @@ def test_rates_come_of_two_samples_and_begin_anew_after_a_pause() -> None:
     assert meter.rates is not None and meter.rates.total == 0
     meter.note({"a": 10**9}, 900.0)
     assert meter.rates is None
+
+
+# ---- when
+
+
+def test_one_time_is_said_and_no_more() -> None:
+    assert when_words(when_from({"delay": "5m"})) == "in 5m"
+    assert when_words(when_from({"deliver_at": "2026-01-31T10:00"})).startswith("at 2026-01-31")
+    assert when_from({"cron": "0 9 * * 1-5", "cron_zone": "Europe/Berlin"}) == {
+        "cron": "0 9 * * 1-5",
+        "cron_zone": "Europe/Berlin",
+    }
+    assert when_from({"cron_zone": "Europe/Berlin"}) == {}
+    with pytest.raises(Unreadable):
+        when_from({"delay": "5m", "cron": "* * * * *"})
+    with pytest.raises(Unreadable):
+        when_from({"deliver_at": "tomorrow"})
+
+
+def test_lateness_is_told_by_bounds() -> None:
+    assert lateness_words([(5, 0), (None, 0)]) == ""
+    assert lateness_words([(5, 60), (20, 39), (None, 1)]) == (
+        "half within 5 ms, 99 % within 20 ms, all later than the last bound"
+    )
+
+
+# ---- reading bytes as something else
+
+
+def test_bytes_are_read_as_asked() -> None:
+    assert Reader("hex").payload(b"ab").preview == "61 62"
+    assert Reader("number").payload((42).to_bytes(2)).preview == "42, little-endian 10752"
+    assert "float" in Reader("number").payload(bytes(8)).preview
+    assert "too many" in Reader("number").payload(bytes(99)).preview
+    assert Reader("text").payload(b"\xff\x1b").preview == "\ufffd\\x1b"
+    avro = Reader("avro", Schema('{"type": "array", "items": "string"}'))
+    assert avro.payload(b"\x02\x02a\x00").preview == '[ "a" ]'
+    assert (
+        avro.payload(b"\x09").kind == "binary"
+        and "not of this schema" in avro.payload(b"\x09").note
+    )
+    assert avro.document(b"\x02\x02a\x00") == ["a"] and avro.document(b"\x09") is None
+
+
+def test_of_each_key_the_latest_is_let_through() -> None:
+    accepts = Wanted(latest=True, text="1").accepts()
+    newest_first = [(b"a", b"2"), (b"b", b"1"), (b"a", b"1"), (None, b"1"), (b"b", b"1")]
+    assert [accepts(Seen(record(value, key))) for key, value in newest_first] == [
+        False, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_a_path_narrows_and_is_shown() -> None:
+    seen = Seen(record(b'{"items": [{"sku": "A\\u202e"}, {"sku": 7}]}'))
+    assert Wanted(path="items[*].sku", path_is="7").accepts()(seen)
+    assert not Wanted(path="items[*].sku", path_is="8").accepts()(seen)
+    assert message_row(seen, path="items[*].sku").at_path == "A\\u202e, 7"
+
+
+def test_a_message_as_a_program_is_literals_only() -> None:
+    odd = record(b"');import os;('", b"\xff", headers=[("h'\"", None)])
+    sample = python_to_send("x:1'", odd)
+    compiled = compile(sample, "sample", "exec")
+    assert "os" not in compiled.co_names and "\\xff" in sample
+    assert "..." in python_to_send("b", record(b"x" * 9_999))
+    compile(python_to_read("b", odd), "sample", "exec")

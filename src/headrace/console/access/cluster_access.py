@@ -20,10 +20,12 @@ from headrace.client.errors import BufferFull, ClientError, DeliveryFailed, Fenc
 from headrace.client.producer import Producer
 from headrace.console.access.held_connection import HeldConnection, held
 from headrace.console.access.parts import Part
+from headrace.console.access.rates import RateMeter
 
 Answer = TypeVar("Answer")
 
 THREADS = 8
+PERSONAL_THREADS = 4  # of each person who is logged in
 MOST_WAITING = 64
 LONGEST_S = 20.0
 # The client's own limit is shorter, so that its sentence is the one people read.
@@ -37,16 +39,24 @@ class TooBusy(ClientError):
     """So many questions are under way that this one was not asked."""
 
 
+class Ended(ClientError):
+    """Its person has logged out, or the console stops."""
+
+
 class TookTooLong(ClientError):
     """The cluster did not answer in time."""
 
 
 class ClusterAccess:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, threads: int = THREADS) -> None:
         self.connection: HeldConnection = held(connection)
         self.connection.timeout_s = min(connection.timeout_s, CLIENT_TIMEOUT_S)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+        self.meter = RateMeter()  # of the topics that this connection may see
+        self.is_metering = False
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="console")
+        self._most = threads + MOST_WAITING
         self._under_way = 0
+        self._is_closed = False
         self._producer: Producer[Any, Any] | None = None
 
     @property
@@ -57,7 +67,9 @@ class ClusterAccess:
         self, question: Callable[..., Answer], *given: Any, longest_s: float = LONGEST_S
     ) -> Answer:
         """`question(connection, *given)`, on a thread."""
-        if self._under_way >= THREADS + MOST_WAITING:
+        if self._is_closed:
+            raise Ended("This session has ended.")
+        if self._under_way >= self._most:
             raise TooBusy("The console has too many questions under way; try again in a moment.")
         self._under_way += 1
         call = functools.partial(question, self.connection, *given)
@@ -101,8 +113,10 @@ class ClusterAccess:
             raise
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._producer is not None:
             await asyncio.get_running_loop().run_in_executor(
                 None, self._producer.close, LAST_WAIT_S
             )
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.connection.forget()

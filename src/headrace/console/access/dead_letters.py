@@ -6,9 +6,6 @@ bounds go; a page that could not read all of it says so.
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +24,7 @@ SAMPLED = 200  # letters of a topic, for its reasons
 SETTLED_BOUNDS = Bounds(records=200_000, bytes=64 << 20, seconds=4.0)
 # One action of a page; more are done with the command that it shows.
 MOST_AT_ONCE = 1_000
+MOST_ENTRIES = 200
 
 
 @dataclass(slots=True)
@@ -141,6 +139,12 @@ def letters_of(
     )
 
 
+def letters_there(connection: Connection, topic: str) -> None:
+    """Raises `NoSuchTopic` for one that is not there, or that this person may not see."""
+    if topic not in Topics(connection).cluster.topics:
+        raise NoSuchTopic(f"There is no topic {topic}.")
+
+
 def one_letter(
     connection: Connection, topic: str, partition: int, offset: int
 ) -> tuple[DeadLetter, Settled | None] | None:
@@ -156,19 +160,45 @@ def one_letter(
 
 
 @dataclass(slots=True)
+class Dealt:
+    """One entry of who did what, the newest first."""
+
+    entries: list[Settled]
+    is_whole: bool
+
+
+def who_did_what(connection: Connection, topic: str) -> Dealt:
+    """What was done with letters of a topic."""
+    there = SETTLED_TOPIC in Topics(connection).cluster.topics
+    settled = _settled(connection, there)
+    of_topic = [
+        entry
+        for name, entry in settled.by_letter.items()
+        if name.rpartition("/")[0].rpartition("/")[0] == topic
+    ]
+    newest = sorted(of_topic, key=lambda entry: -entry.at_ms)
+    return Dealt(newest[:MOST_ENTRIES], settled.is_whole and len(newest) <= MOST_ENTRIES)
+
+
+@dataclass(slots=True)
 class Done:
     count: int
     refusals: list[str]
 
 
 def redrive(
-    connection: Connection, topic: str, selection: Selection, reason: str, value: bytes | None
+    connection: Connection,
+    topic: str,
+    selection: Selection,
+    by: str,
+    reason: str,
+    value: bytes | None,
 ) -> Done:
     """To the group that failed and to nobody else; `value` replaces that of the one letter."""
     steps = DeadLetters(connection).redrive(
         topic,
         selection,
-        by=person(),
+        by=by,
         reason=reason,
         edit=None if value is None else lambda letter: value,
         limit=MOST_AT_ONCE,
@@ -176,11 +206,16 @@ def redrive(
     return _done(steps)
 
 
-def discard(connection: Connection, topic: str, selection: Selection, reason: str) -> Done:
+def redrive_at(
+    connection: Connection, topic: str, selection: Selection, by: str, reason: str, rate: float
+) -> Iterator[Step]:
+    """As `redrive`, all that are meant, so many per second; for a thread of its own."""
+    return DeadLetters(connection).redrive(topic, selection, by=by, reason=reason, rate=rate)
+
+
+def discard(connection: Connection, topic: str, selection: Selection, by: str, reason: str) -> Done:
     return _done(
-        DeadLetters(connection).discard(
-            topic, selection, by=person(), reason=reason, limit=MOST_AT_ONCE
-        )
+        DeadLetters(connection).discard(topic, selection, by=by, reason=reason, limit=MOST_AT_ONCE)
     )
 
 
@@ -192,12 +227,3 @@ def _done(steps: Iterator[Step]) -> Done:
         else:
             done.count += 1
     return done
-
-
-def person() -> str:
-    """Who did it, for the record; there is no login yet, so it is whoever runs the console."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in some containers
-        name = str(os.getuid())
-    return f"{name}@{socket.gethostname()} (console)"

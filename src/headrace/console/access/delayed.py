@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.client.browsing import Browser
 from headrace.client.connection import Connection
 from headrace.client.delay_instances import DelayInstances, Page
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
+from headrace.client.records import Record
+from headrace.client.schedules import When
+from headrace.client.topics import Topics
 from headrace.console.access.delay_service import running_service
 from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.parts import Part, part
 from headrace.contract import headers
+from headrace.contract.delay_topics import rejected_of
 
 ON_ONE_PAGE = 25
 IN_THE_CHART = 1_000
@@ -27,26 +33,43 @@ class Waiting:
     page: Part[Page] = field(default_factory=lambda: Part(None))
     chart: list[int] = field(default_factory=list)  # due times of the first, in ms
     chart_is_whole: bool = True
+    service: Part[Service] = field(default_factory=lambda: Part(None))
 
 
 def what_waits(
     connection: HeldConnection, wanted: Mapping[str, str | int | None], after: str | None
 ) -> Waiting:
     delayed = DelayedTopics(connection)
-    topics = [pair.target for pair in delayed.all()]
+    topics = readable(connection, [pair.target for pair in delayed.all()])
     if not topics:
         return Waiting([])
     if wanted.get("topic"):
-        delayed.require(str(wanted["topic"]))
+        require_readable(connection, str(wanted["topic"]))
     found = part(
         lambda: running_service(connection).pending(limit=ON_ONE_PAGE, after=after, **wanted)
     )
     if found.answer is None:
         return Waiting(topics, found)
     chart = part(lambda: running_service(connection).pending(limit=IN_THE_CHART, **wanted))
-    rows = chart.answer.rows if chart.answer else []
+    found.answer.rows = [row for row in found.answer.rows if row["topic"] in topics]
+    rows = [row for row in (chart.answer.rows if chart.answer else []) if row["topic"] in topics]
     is_whole = chart.answer is None or chart.answer.next is None
-    return Waiting(topics, found, [row["due_ms"] for row in rows], is_whole)
+    fares = part(lambda: how_it_fares(connection))
+    return Waiting(topics, found, [row["due_ms"] for row in rows], is_whole, fares)
+
+
+def readable(connection: Connection, topics: list[str]) -> list[str]:
+    """The service answers whoever asks on its machine; a page shows what its person may read."""
+    if not connection.is_secured:
+        return topics
+    allowed = Topics(connection).readable(topics)
+    return [name for name in topics if name in allowed]
+
+
+def require_readable(connection: Connection, topic: str) -> None:
+    DelayedTopics(connection).require(topic)
+    if not readable(connection, [topic]):
+        raise ClientError(f"You may not read {topic}, so its delayed messages are not shown.")
 
 
 def cancel(connection: Connection, topic: str, id: str, partition: int) -> str:
@@ -58,11 +81,16 @@ def cancel(connection: Connection, topic: str, id: str, partition: int) -> str:
         delayed.close()
 
 
-def deliver_now(
-    connection: Connection, producer: Producer[Any, Any], topic: str, id: str, partition: int
+def reschedule(
+    connection: Connection,
+    producer: Producer[Any, Any],
+    topic: str,
+    id: str,
+    partition: int,
+    when: When,
 ) -> None:
-    """Sent again under its id without a wait, which replaces what waits."""
-    DelayedTopics(connection).require(topic)
+    """Sent again under its id with another time, which replaces what waits."""
+    require_readable(connection, topic)
     found = DelayInstances(connection).pending(
         limit=1, topic=topic, id=id, partition=partition, values="1"
     )
@@ -78,9 +106,88 @@ def deliver_now(
         key=field_bytes(row, "key"),
         headers=kept,
         partition=row["partition"],
-        delay="0ms",
-        id=id,
+        **When(**{**when, "id": id}),
     ).result(connection.timeout_s)
+
+
+@dataclass(slots=True)
+class Rejected:
+    """A delayed message that the service refused, and why."""
+
+    topic: str
+    at_ms: int | None
+    reason: str
+    source: str
+    id: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class RejectedPage:
+    topics: list[str]
+    rows: list[Rejected]  # the newest first
+    is_whole: bool = True
+    unread: dict[int, str] = field(default_factory=dict)
+
+
+def rejected(connection: HeldConnection, topic: str) -> RejectedPage:
+    """Of one topic; the first one without a name."""
+    topics = readable(connection, [pair.target for pair in DelayedTopics(connection).all()])
+    if topic and topic not in topics:
+        require_readable(connection, topic)
+    chosen = topic or (topics[0] if topics else "")
+    if not chosen:
+        return RejectedPage(topics, [])
+    with closing(Browser(connection, rejected_of(chosen))) as browser:
+        page = browser.backwards(
+            browser.ends(browser.partitions),
+            want=ON_ONE_PAGE * 4,
+            accepts=lambda seen: seen.is_data,
+        )
+    rows = [_rejected(chosen, seen.record) for seen in page.found]
+    return RejectedPage(topics, rows, page.at_the_end, page.unread)
+
+
+def _rejected(topic: str, record: Record) -> Rejected:
+    told = {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
+    return Rejected(
+        topic,
+        record.timestamp_ms,
+        told.get(headers.REJECTED_REASON, ""),
+        told.get(headers.SOURCE, ""),
+        told.get(headers.ID) or told.get(headers.CANCEL, ""),
+        record.key,
+        record.value,
+    )
+
+
+@dataclass(slots=True)
+class Service:
+    """How the service fares, all instances together, since they started."""
+
+    instances: int
+    waiting: int
+    delivered: int
+    rejected: int
+    lateness: list[tuple[int | None, int]]  # upper bound in ms, None: beyond; and how many
+    problems: list[str]
+
+
+def how_it_fares(connection: HeldConnection) -> Service:
+    told = running_service(connection).stats()
+    summed: dict[int | None, int] = {}
+    for _, stats in told:
+        for bound, count in stats["lateness_ms"]:
+            summed[bound] = summed.get(bound, 0) + (count or 0)
+    return Service(
+        len(told),
+        sum(topic["pending"] for _, stats in told for topic in stats["topics"]),
+        sum(stats["delivered"] for _, stats in told),
+        sum(stats["rejected"] for _, stats in told),
+        list(summed.items()),
+        [str(stats["problem"]) for _, stats in told if stats["problem"]],
+    )
 
 
 def field_bytes(row: Mapping[str, Any], name: str) -> bytes | None:

@@ -1,56 +1,70 @@
-"""How far groups are behind, of a bounded number of them: each costs a few requests."""
+"""How far groups are behind, of a bounded number of them, in few questions for all."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
-from headrace.client.groups import GroupDescription, Groups, GroupSummary
+from headrace.client.group_lags import GroupLag, GroupLags
+from headrace.client.groups import Groups, GroupSummary, Member
 
-# A page must not ask a cluster with 10,000 groups 40,000 questions.
-MOST_GROUPS = 50
-LONGEST_S = 0.6
+# One answer about so many groups has about a megabyte; a page waits for no more.
+MOST_GROUPS = 2_000
+# Members are asked for group by group.
+MOST_MEMBERSHIPS = 50
+
+
+@dataclass(slots=True)
+class LookedAt:
+    """What one group was found to be like; `lag` is None where nobody could say."""
+
+    group: str
+    state: str
+    lag: GroupLag | None
+    members: list[Member] | None = None
 
 
 @dataclass(slots=True)
 class Looked:
-    """Descriptions of those that were asked about in time."""
-
-    groups: list[GroupDescription] = field(default_factory=list)
-    asked: int = 0
-    there: int = 0
-
-    @property
-    def not_asked(self) -> int:
-        return self.there - self.asked
+    groups: list[LookedAt] = field(default_factory=list)
+    not_asked: int = 0
+    missing: str = ""  # whose groups are not among them
 
 
-def described(
-    groups: Groups, names: Iterable[str], *, most: int = MOST_GROUPS, longest_s: float = LONGEST_S
+def look_at(
+    connection: Connection,
+    groups: Groups,
+    chosen: list[GroupSummary],
+    *,
+    most: int = MOST_GROUPS,
+    memberships: Iterable[str] = (),
 ) -> Looked:
-    names = list(names)
-    looked = Looked(there=len(names))
-    deadline = time.monotonic() + longest_s
-    for name in names[:most]:
-        if looked.asked and time.monotonic() > deadline:
-            break
-        looked.asked += 1
-        try:
-            looked.groups += groups.describe([name])
-        except ClientError:  # it has gone since, or may not be described
-            continue
-    return looked
+    """`memberships` are those whose members are wanted too."""
+    asked = chosen[:most]
+    with GroupLags(connection) as lags:
+        found = lags.of(each.group for each in asked)
+    members = groups.members_of(memberships)
+    return Looked(
+        [
+            LookedAt(each.group, each.state, found.get(each.group), members.get(each.group))
+            for each in asked
+        ],
+        len(chosen) - len(asked),
+    )
 
 
 def groups_of_topic(connection: Connection, topic: str) -> Looked:
     """Groups that have committed in a topic, or read it now."""
     groups = Groups(connection)
-    looked = described(groups, [each.group for each in _likeliest_first(groups.all())])
+    everyone = _likeliest_first(groups.of_those_who_answer()[0])
+    active = [each.group for each in everyone if each.state != "Empty"][:MOST_MEMBERSHIPS]
+    looked = look_at(connection, groups, everyone, memberships=active)
     looked.groups = [
-        group for group in looked.groups if any(one.topic == topic for one in group.progress)
+        each
+        for each in looked.groups
+        if (each.lag is not None and topic in each.lag.topics)
+        or any(place[0] == topic for one in each.members or () for place in one.assigned)
     ]
     return looked
 
@@ -58,9 +72,10 @@ def groups_of_topic(connection: Connection, topic: str) -> Looked:
 def lagging_groups(connection: Connection) -> tuple[list[GroupSummary], Looked]:
     """All groups, and those of them that were looked at, the furthest behind first."""
     groups = Groups(connection)
-    everyone = groups.all()
-    looked = described(groups, [each.group for each in _likeliest_first(everyone)])
-    looked.groups.sort(key=lambda group: (-group.lag, group.group))
+    everyone, failure = groups.of_those_who_answer()
+    looked = look_at(connection, groups, _likeliest_first(everyone))
+    looked.groups.sort(key=lambda each: (-(each.lag.lag if each.lag else 0), each.group))
+    looked.missing = "" if failure is None else f"Groups of a broker are missing: {failure}"
     return everyone, looked
 
 

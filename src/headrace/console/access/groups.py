@@ -14,7 +14,7 @@ from headrace.client.groups import (
     Place,
     no_such_group,
 )
-from headrace.console.access.group_lag import Looked, described
+from headrace.console.access.group_lag import Looked, look_at
 
 ON_ONE_PAGE = 25
 
@@ -28,20 +28,22 @@ class GroupList:
     matching: int = 0
     there: int = 0
     states: list[str] = field(default_factory=list)
+    missing: str = ""  # whose groups are not listed
 
 
 def list_groups(connection: Connection, contains: str, state: str, page: int) -> GroupList:
     groups = Groups(connection)
-    everyone = groups.all()
+    everyone, failure = groups.of_those_who_answer()
     matching = [
         each
         for each in everyone
         if contains.lower() in each.group.lower() and state in ("", each.state)
     ]
     shown = matching[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
-    looked = described(groups, [each.group for each in shown], most=ON_ONE_PAGE, longest_s=3.0)
+    looked = look_at(connection, groups, shown, memberships=[each.group for each in shown])
     states = sorted({each.state for each in everyone})
-    return GroupList(shown, looked, len(matching), len(everyone), states)
+    missing = "" if failure is None else f"Groups of a broker are missing: {failure}"
+    return GroupList(shown, looked, len(matching), len(everyone), states, missing)
 
 
 def one_group(connection: Connection, name: str) -> GroupDescription:

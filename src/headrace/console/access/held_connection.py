@@ -31,6 +31,12 @@ class HeldConnection(Connection):
                 self.kept.admin = Connection.admin(self)
             return self.kept.admin
 
+    def forget(self) -> None:
+        """Let go of the client, and of the password with it."""
+        with self.kept.lock:
+            self.kept.admin = None
+        self.settings.pop("sasl.password", None)
+
     def hasty(self, timeout_s: float) -> HeldConnection:
         """The same clients, and less patience: for a part that a page can do without."""
         other = HeldConnection(self.settings, timeout_s, self.callbacks, self.quiet)

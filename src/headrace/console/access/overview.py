@@ -9,6 +9,7 @@ from headrace.client.connection import Connection
 from headrace.client.groups import GroupSummary
 from headrace.client.topics import Topics
 from headrace.console.access.delay_service import running_service
+from headrace.console.access.delayed import readable
 from headrace.console.access.group_lag import Looked
 from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.parts import Part
@@ -82,11 +83,15 @@ def pending(connection: HeldConnection) -> Pending | None:
     instances = running_service(connection)
     stats = instances.stats()
     page = instances.pending(limit=DUE_SHOWN)
-    topics = [topic for _, answer in stats for topic in answer["topics"]]
+    named = [topic["topic"] for _, answer in stats for topic in answer["topics"]]
+    allowed = set(readable(connection, named))
+    topics = [
+        topic for _, answer in stats for topic in answer["topics"] if topic["topic"] in allowed
+    ]
     return Pending(
         sum(topic["pending"] for topic in topics),
         sum(topic["due_next_minute"] for topic in topics),
-        page.rows,
+        [row for row in page.rows if row["topic"] in allowed],
         page.now_ms,
     )
 

@@ -26,6 +26,7 @@ class RateMeter:
     _at_s: float | None = None
     _totals: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     rates: Rates | None = None  # None until there are two samples
+    per_s: dict[str, float] = field(default_factory=dict)  # of each topic, by the last two samples
 
     def age_s(self, now_s: float) -> float:
         return float("inf") if self._at_s is None else now_s - self._at_s
@@ -36,7 +37,7 @@ class RateMeter:
         self._ends, self._at_s = ends, now_s
         if before_s is None or now_s <= before_s or now_s - before_s > longest_s:
             self._totals.clear()
-            self.rates = None
+            self.rates, self.per_s = None, {}
             return
         # A topic that was deleted and made anew counts backwards: it has no rate this time.
         per_s = {
@@ -44,6 +45,7 @@ class RateMeter:
             for name, end in ends.items()
             if name in before
         }
+        self.per_s = per_s
         self._totals.append(sum(per_s.values()))
         busiest = sorted(
             ((name, rate) for name, rate in per_s.items() if rate > 0),

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 from aiohttp import web
 
+from headrace.console import live
 from headrace.console.access.dead_letters import (
     MOST_AT_ONCE,
     ON_ONE_PAGE,
     discard,
     letter_topics,
     letters_of,
+    letters_there,
     one_letter,
     redrive,
+    redrive_at,
+    who_did_what,
 )
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, offsets_in, offsets_text, text_in, whole
+from headrace.console.redrive_jobs import RedriveJob
 from headrace.console.rendering import link
 from headrace.console.views.dead_letters import letter_row, letter_topic_row, whole_letter
 from headrace.console.views.paging import Paging
 from headrace.services.redrive.letters import Place, Selection
 
 LONG_S = 120.0
+PROGRESS_EVERY_S = 1.0
 MOST_REFUSALS_TOLD = 3
 ACTIONS = ("redrive", "discard")
 
@@ -63,6 +73,7 @@ async def show_letters(console: Console, request: web.Request) -> web.StreamResp
         following=None if found.at_the_end else offsets_text(found.next),
         line=console.commands.list_letters(topic, error=error, key=key),
         most=MOST_AT_ONCE,
+        jobs=console.redrives.of(topic)[:3],
     )
 
 
@@ -94,14 +105,21 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
     if not every and not places:
         raise Unreadable("Tick the letters that are meant. Nothing was changed.")
     selection = _selection(places, error=error, key=key)
+    rate = whole(form, "rate", default=0, most=100_000)
+    if action == "redrive" and every and rate:
+        return _redrive_slowly(console, request, topic, selection, reason, rate, error, key)
     if action == "discard":
-        done = await console.access.ask(discard, topic, selection, reason, longest_s=LONG_S)
+        done = await console.access.ask(
+            discard, topic, selection, console.by, reason, longest_s=LONG_S
+        )
     else:
         edited = text_in(form, "value") if text_in(form, "edited") == "1" else None
         if edited is not None and len(places) != 1:
             raise Unreadable("An edited value is for one letter.")
         value = None if edited is None else edited.replace("\r\n", "\n").encode()
-        done = await console.access.ask(redrive, topic, selection, reason, value, longest_s=LONG_S)
+        done = await console.access.ask(
+            redrive, topic, selection, console.by, reason, value, longest_s=LONG_S
+        )
     letters = "letter" if done.count == 1 else "letters"
     verb = "sent again to the group that failed" if action == "redrive" else "put away"
     said = f"{done.count:,} {letters} {verb}."
@@ -117,6 +135,72 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         said,
         command=command,
         good=not done.refusals,
+    )
+
+
+def _redrive_slowly(
+    console: Console,
+    request: web.Request,
+    topic: str,
+    selection: Selection,
+    reason: str,
+    rate: int,
+    error: str,
+    key: str,
+) -> web.StreamResponse:
+    connection, by = console.access.connection, console.by
+    console.redrives.start(
+        topic, by, rate, lambda: redrive_at(connection, topic, selection, by, reason, rate)
+    )
+    command = console.commands.settle_letters(
+        "redrive", topic, [], error=error, key=key, reason=reason, rate=rate
+    )
+    said = f"Letters of {topic} are being sent again, {rate} per second; this page shows how far."
+    return console.done(request, link("dead-letters", topic), said, command=command)
+
+
+async def stop(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, form = request.match_info["topic"], await request.post()
+    job = console.redrives.stop(whole(form, "job", default=0), console.by)
+    if job is None or job.topic != topic:
+        raise Unreadable("There is no such redrive.")
+    said = f"Told to stop: {job.sent:,} letters of {topic} were sent again."
+    return console.done(request, link("dead-letters", topic), said)
+
+
+async def progress(console: Console, request: web.Request) -> web.StreamResponse:
+    """How far redrives of a topic are, until all of them are over."""
+    topic = request.match_info["topic"]
+    await console.access.ask(letters_there, topic)  # whoever may not see it is refused
+
+    async def frames() -> AsyncIterator[tuple[str, Any]]:
+        while True:
+            jobs = console.redrives.of(topic)
+            yield "jobs", {"jobs": [job_frame(job) for job in jobs[:1]]}
+            if not jobs or jobs[0].is_over:
+                yield "over", {}
+                return
+            await asyncio.sleep(PROGRESS_EVERY_S)
+
+    return await live.stream(console, request, frames())
+
+
+def job_frame(job: RedriveJob) -> dict[str, Any]:
+    return {"sent": job.sent, "refused": job.refused, "over": job.is_over, "failure": job.failure}
+
+
+async def show_done(console: Console, request: web.Request) -> web.StreamResponse:
+    topic = request.match_info["topic"]
+    await console.access.ask(letters_there, topic)
+    found = await console.access.ask(who_did_what, topic)
+    return console.page(
+        request,
+        "letters_done.html",
+        title=f"Who did what with {topic}",
+        section="dead-letters",
+        topic=topic,
+        found=found,
+        line=console.commands.headrace("dead-letters", "list", topic, "--settled"),
     )
 
 

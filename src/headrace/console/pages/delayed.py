@@ -1,15 +1,18 @@
-"""Delayed messages: what is due when; cancel one, deliver one now."""
+"""Delayed messages: what is due when, what was rejected; cancel one, give it another time."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
 from headrace.client.connection import Connection
+from headrace.client.schedules import When
 from headrace.console.access import delayed as access
 from headrace.console.console import Console
-from headrace.console.query import moment_ms, needed, text_in, whole
+from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
 from headrace.console.rendering import link
-from headrace.console.views.delayed import delayed_row, histogram
+from headrace.console.views.delayed import delayed_row, histogram, lateness_words
+from headrace.console.views.draft import when_from, when_words
+from headrace.console.views.payloads import payload
 from headrace.contract import headers
 
 OUTCOMES = {
@@ -46,6 +49,8 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         state={
             name: query[name] for name in ("topic", "key", "id", "from", "to") if query.get(name)
         },
+        service=found.service.answer,
+        lateness=lateness_words(found.service.answer.lateness) if found.service.answer else "",
         line=console.commands.list_delayed(topic, key=key, id=id),
     )
 
@@ -68,17 +73,50 @@ async def cancel(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def deliver_now(console: Console, request: web.Request) -> web.StreamResponse:
     topic, id, partition = await _named(request)
-
-    def send(connection: Connection) -> None:
-        with console.access.sender() as producer:
-            access.deliver_now(connection, producer, topic, id, partition)
-
-    await console.access.ask(send)
+    await _reschedule(console, topic, id, partition, {"delay": "0ms"})
     return console.done(
         request,
         link("delayed", topic=topic),
         f"{id} is due now: the service delivers it in a moment.",
         command=console.commands.deliver_now(topic, id, partition),
+    )
+
+
+async def reschedule(console: Console, request: web.Request) -> web.StreamResponse:
+    topic, id, partition = await _named(request)
+    when = when_from(await request.post())
+    if not when:
+        raise Unreadable("Say when: after a time, at a time, or by cron. Nothing was changed.")
+    await _reschedule(console, topic, id, partition, when)
+    return console.done(
+        request,
+        link("delayed", topic=topic, id=id),
+        f"{id} has a new time: {when_words(when)}.",
+        command=console.commands.reschedule(topic, id, partition, when),
+    )
+
+
+async def _reschedule(console: Console, topic: str, id: str, partition: int, when: When) -> None:
+    def send(connection: Connection) -> None:
+        with console.access.sender() as producer:
+            access.reschedule(connection, producer, topic, id, partition, when)
+
+    await console.access.ask(send)
+
+
+async def show_rejected(console: Console, request: web.Request) -> web.StreamResponse:
+    topic = text_in(request.query, "topic")
+    found = await console.access.ask(access.rejected, topic)
+    shown = topic or (found.topics[0] if found.topics else "")
+    return console.page(
+        request,
+        "rejected.html",
+        title="Rejected delayed messages",
+        section="delayed",
+        topic=shown,
+        found=found,
+        payload=payload,
+        line=console.commands.headrace("delay", "rejected", shown or "TOPIC"),
     )
 
 

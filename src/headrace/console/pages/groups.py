@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,13 @@ from headrace.console.access.groups import (
     plan_reset,
 )
 from headrace.console.console import Console
+from headrace.console.history.lag_store import TIERS
+from headrace.console.history.pace import LOOKED_AT_S
+from headrace.console.history.sampler import Sampler
 from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
 from headrace.console.rendering import link
 from headrace.console.views.groups import group_page, group_rows, move_rows, way_words
+from headrace.console.views.lag_history import LagHistory, lag_history, range_named
 from headrace.console.views.paging import Paging
 
 WAYS = {
@@ -55,10 +60,41 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
+    """Whoever may describe the group may see how far it was behind, in topics that they know."""
     name = text_in(request.query, "name")
     found = await console.access.ask(one_group, name)
+    history = None
+    if console.sampler is not None:
+        known = {one.topic for one in found.progress}
+        history = await asyncio.to_thread(_history, console.sampler, name, request.query, known)
     return console.page(
-        request, "group.html", title=f"Group {name}", section="groups", page=group_page(found)
+        request,
+        "group.html",
+        title=f"Group {name}",
+        section="groups",
+        page=group_page(found),
+        history=history,
+    )
+
+
+def _history(sampler: Sampler, group: str, query: Mapping[str, Any], known: set[str]) -> LagHistory:
+    chosen, topic = range_named(text_in(query, "range")), text_in(query, "topic")
+    topics = [each for each in sampler.store.topics_of(group) if each in known]
+    shown = [topic] if topic in topics else topics
+    now_s = int(sampler.wall_s())
+    samples, recent = (
+        sampler.store.samples(group, shown, tier=tier, since_s=now_s - length_s)
+        for tier, length_s in ((chosen.tier, chosen.length_s), (TIERS[0], LOOKED_AT_S))
+    )
+    return lag_history(
+        samples,
+        recent,
+        chosen=chosen,
+        topics=topics,
+        topic=topic if topic in topics else "",
+        now_s=now_s,
+        problem=sampler.problem,
+        is_kept=sampler.store.is_kept,
     )
 
 

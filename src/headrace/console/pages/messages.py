@@ -20,6 +20,7 @@ from headrace.console.access.messages import (
     read_page,
 )
 from headrace.console.console import Console
+from headrace.console.decoding.avro import Schema
 from headrace.console.query import (
     Unreadable,
     moment_ms,
@@ -30,6 +31,7 @@ from headrace.console.query import (
     whole,
     whole_or_none,
 )
+from headrace.console.views.code_samples import python_to_read, python_to_send
 from headrace.console.views.messages import (
     Wanted,
     as_object,
@@ -37,17 +39,22 @@ from headrace.console.views.messages import (
     summary,
     whole_message,
 )
+from headrace.console.views.payloads import AUTO, AVRO, READERS, Reader
 
 ON_ONE_PAGE = (25, 50, 100, 200)
 MOST_DOWNLOADED = 10_000
 SEARCH = Bounds(records=100_000, bytes=32 << 20, seconds=4.0)
 # What an address says of the page; everything else in it is dropped.
-KEPT = ("from", "offset", "time", "partition", "n", "key", "text", "header", "where", "control")
+KEPT = (
+    "from", "offset", "time", "partition", "n", "key", "text", "header", "where", "path", "is",
+    "latest", "control", "as", "keyas", "schema",
+)  # fmt: skip
 
 
 async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
     topic, query = request.match_info["topic"], request.query
     wanted, asked = _wanted(query), _asked(query)
+    key_reader = _reader(query, "keyas")
     answered: Answered = await console.access.ask(read_page, topic, asked)
     page = answered.page
     state = {name: query[name] for name in KEPT if query.get(name)}
@@ -57,7 +64,9 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         title=f"Messages of {topic}",
         section="topics",
         topic=topic,
-        rows=[message_row(seen) for seen in page.found],
+        rows=[message_row(seen, key_reader, wanted.reader, wanted.path) for seen in page.found],
+        readers=READERS,
+        key_reader=key_reader,
         summary=summary(page, wanted),
         page=page,
         partitions=answered.partitions,
@@ -113,10 +122,27 @@ async def show_one(console: Console, request: web.Request) -> web.StreamResponse
         topic=topic,
         partition=partition,
         offset=offset,
-        message=None if seen is None else whole_message(seen),
+        message=None
+        if seen is None
+        else whole_message(seen, _reader(query, "keyas"), _reader(query, "as")),
+        state={name: query[name] for name in ("as", "keyas", "schema") if query.get(name)},
+        readers=READERS,
+        python=None if seen is None else python_to_read(console.access.bootstrap, seen.record),
+        python_again=None
+        if seen is None
+        else python_to_send(console.access.bootstrap, seen.record),
         line=console.commands.consume(topic, start=str(offset), partition=partition, count=1),
         kcat=console.commands.kcat(topic, partition, offset),
     )
+
+
+def _reader(query: MultiMapping[str], name: str) -> Reader:
+    how, schema = text_in(query, name, AUTO), text_in(query, "schema").strip()
+    if how not in READERS:
+        raise Unreadable(f"{how!r} is no way to read bytes; choose one of the list.")
+    if how == AVRO and not schema:
+        raise Unreadable("To read Avro, give its schema.")
+    return Reader(how, Schema(schema) if how == AVRO else None)
 
 
 def _wanted(query: MultiMapping[str]) -> Wanted:
@@ -125,6 +151,10 @@ def _wanted(query: MultiMapping[str]) -> Wanted:
         text=text_in(query, "text"),
         header=text_in(query, "header"),
         where=text_in(query, "where").strip(),
+        path=text_in(query, "path").strip(),
+        path_is=text_in(query, "is"),
+        latest=text_in(query, "latest") == "1",
+        reader=_reader(query, "as"),
         control=text_in(query, "control") == "1",
     )
 
@@ -134,6 +164,8 @@ def _asked(query: MultiMapping[str]) -> Asked:
     start = text_in(query, "from", NEWEST)
     if start not in (NEWEST, OLDEST, AT_OFFSET, AT_TIME):
         raise Unreadable(f"{start!r} is no place to begin at: newest, oldest, offset or time.")
+    if wanted.latest and start != NEWEST:
+        raise Unreadable("The latest message of each key is found from the newest on.")
     more: dict[str, Any] = {"bounds": SEARCH} if wanted.narrows else {}
     return Asked(
         start,

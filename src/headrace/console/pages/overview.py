@@ -14,6 +14,7 @@ from headrace.console.access import overview as access
 from headrace.console.access.group_lag import lagging_groups
 from headrace.console.access.parts import Part
 from headrace.console.console import Console
+from headrace.console.history.sampler import Sampler
 from headrace.console.views.overview import overview_page
 
 SAMPLE_EVERY_S = 2.0
@@ -29,7 +30,22 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
     )
     topics, cluster, groups, delayed = found
     page = overview_page(access.OverviewFacts(cluster, Part(topics), groups, delayed))
-    return console.page(request, "overview.html", title="Overview", section="overview", page=page)
+    everybody = console.sampler if console.person is None else None
+    return console.page(
+        request,
+        "overview.html",
+        title="Overview",
+        section="overview",
+        page=page,
+        read_per_s=None if everybody is None else everybody.read_per_s,
+        growing=_growing(everybody, [topic for topic, _ in page.dead]),
+    )
+
+
+def _growing(sampler: Sampler | None, topics: list[str]) -> dict[str, float]:
+    """Letters per second into these topics, of those that grow."""
+    per_s = {} if sampler is None else sampler.written.per_s
+    return {topic: per_s[topic] for topic in topics if per_s.get(topic)}
 
 
 async def live_rates(console: Console, request: web.Request) -> web.StreamResponse:
@@ -37,16 +53,17 @@ async def live_rates(console: Console, request: web.Request) -> web.StreamRespon
 
 
 async def _samples(console: Console) -> AsyncIterator[tuple[str, Any]]:
-    meter = console.meter
+    mine = console.access
+    meter = mine.meter
     while True:
         # All who look share the samples; the first whose turn it is takes one.
-        if meter.age_s(time.monotonic()) >= SAMPLE_EVERY_S * 0.9 and not console.is_sampling:
-            console.is_sampling = True
+        if meter.age_s(time.monotonic()) >= SAMPLE_EVERY_S * 0.9 and not mine.is_metering:
+            mine.is_metering = True
             try:
                 ends = await console.access.ask(access.ends_of_topics)
                 meter.note(ends, time.monotonic())
             finally:
-                console.is_sampling = False
+                mine.is_metering = False
         if meter.rates is not None:
             rates = meter.rates
             yield (

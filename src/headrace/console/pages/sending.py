@@ -12,12 +12,13 @@ from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
 from headrace.client.records import Sent
+from headrace.client.schedules import When
 from headrace.client.topics import Topics
 from headrace.console.access.messages import read_one
 from headrace.console.console import Console
 from headrace.console.query import needed, text_in, whole, whole_or_none
 from headrace.console.rendering import link
-from headrace.console.views.draft import Draft, draft_from, draft_of
+from headrace.console.views.draft import Draft, draft_from, draft_of, when_words
 
 Sender = Callable[[], AbstractContextManager[Producer[Any, Any]]]
 
@@ -54,11 +55,11 @@ async def send(console: Console, request: web.Request) -> web.StreamResponse:
         key=draft.key,
         partition=partition,
         headers=draft.headers,
-        delay=draft.delay,
+        when=draft.when,
         id=draft.id,
     )
-    if draft.delay:
-        said = f"Taken: it comes into {topic} in {draft.delay}."
+    if draft.when:
+        said = f"Taken: it comes into {topic} {when_words(draft.when)}."
         return console.done(request, link("delayed", topic=topic), said, command=command)
     said = f"Sent to partition {sent.partition}, offset {sent.offset}."
     return console.done(request, link("topics", topic, "messages"), said, command=command)
@@ -93,7 +94,7 @@ def _send(
     # A producer would have the broker make a topic that is not there, in silence.
     if topic not in Topics(connection).cluster.topics:
         raise ClientError(f"There is no topic {topic}.")
-    when: dict[str, str] = {"delay": draft.delay} if draft.delay else {}
+    when = When(**draft.when)
     if draft.id:
         when["id"] = draft.id
     with sender() as producer:
@@ -103,5 +104,5 @@ def _send(
             key=draft.key_bytes(),
             headers=[(name, text.encode()) for name, text in draft.headers],
             partition=partition,
-            **when,  # type: ignore[arg-type]
+            **when,
         ).result(connection.timeout_s)

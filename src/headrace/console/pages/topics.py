@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
+from headrace.client.group_lags import GroupLag
 from headrace.console.access.topics import ON_ONE_PAGE, list_topics, one_topic
 from headrace.console.console import Console
 from headrace.console.query import text_in, whole
@@ -21,12 +24,22 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         "topics.html",
         title="Topics",
         section="topics",
-        rows=topic_rows(found),
+        rows=topic_rows(found, *_sampled(console)),
         found=found,
         paging=Paging(page, ON_ONE_PAGE, found.matching),
         contains=contains,
         everything=everything,
     )
+
+
+def _sampled(
+    console: Console,
+) -> tuple[Mapping[str, float], Mapping[str, GroupLag] | None]:
+    """What the sampler saw; groups only where nobody logs in: not everybody may see all of them."""
+    if console.sampler is None:
+        return {}, None
+    lags = console.sampler.latest if console.person is None else None
+    return console.sampler.written.per_s, lags or None
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:

@@ -7,27 +7,11 @@ is taken only from our own pages (`Origin`, `Sec-Fetch-Site`).
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+from headrace.host_names import is_everywhere, is_loopback, our_names
 
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def our_names(host: str, port: int) -> frozenset[str]:
-    """What a browser may say in `Host`."""
-    names = {*LOOPBACK_NAMES, f"[{host}]" if ":" in host else host}
-    return frozenset(f"{name}:{port}" for name in names) | (
-        frozenset(names) if port == 80 else frozenset()
-    )
+__all__ = ["is_everywhere", "is_loopback", "our_names", "refusal_of_host", "refusal_of_origin"]
 
 
 def refusal_of_host(said: str | None, names: frozenset[str]) -> str | None:

@@ -19,6 +19,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # A message is at most a megabyte by default, and a form escapes each byte with up to three.
 LARGEST_BODY_BYTES = 4 << 20
 TOKEN_FIELD = "token"
+# Forms that change nothing in the cluster.
+OF_SESSIONS = frozenset({"/login", "/logout"})
 CHANGES = frozenset({"POST"})
 READS = frozenset({"GET", "HEAD"})
 
@@ -63,7 +65,7 @@ class Guard:
             raise Refused(405, f"The console does not know {request.method}.")
         if refusal := refusal_of_origin(request.headers, self.names):
             raise Refused(403, refusal)
-        if self.read_only:
+        if self.read_only and request.path not in OF_SESSIONS:
             raise Refused(403, "This console is read-only (--read-only).")
         if request.content_type != "application/x-www-form-urlencoded":
             raise Refused(415, "The console takes forms only.")
@@ -86,12 +88,18 @@ class Guard:
 
     def session_of(self, request: web.Request) -> str:
         """The browser's, or a new one that goes out with the answer."""
+        if (renewed := _new.get()) is not None:
+            return renewed
         said = request.cookies.get(COOKIE)
         if said is not None and is_session(said):
             return said
-        known = _new.get() or new_session()
-        _new.set(known)
-        return known
+        return self.renew_session()
+
+    def renew_session(self) -> str:
+        """Another one, which goes out with the answer; the old one is worth nothing more."""
+        renewed = new_session()
+        _new.set(renewed)
+        return renewed
 
     def token_for(self, request: web.Request) -> str:
         return self._tokens.token_of(self.session_of(request))

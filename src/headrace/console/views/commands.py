@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
+from headrace.client.schedules import When
 from headrace.foreign_text import escaped
 
 USUAL_BOOTSTRAP = "localhost:9092"
@@ -85,7 +86,7 @@ class Commands:
         key: str | None = None,
         partition: int | None = None,
         headers: Iterable[tuple[str, str]] = (),
-        delay: str = "",
+        when: When | None = None,
         id: str = "",
     ) -> str:
         """A value of several lines, or a long one, is left to the person as `...`."""
@@ -96,7 +97,7 @@ class Commands:
             words.append(f"--header={name}={text}")
         if partition is not None:
             words += ["--partition", str(partition)]
-        words += _given(delay=delay, id=id)
+        words += [*_when(when or When()), *_given(id=id)]
         if value is None:
             return self.headrace(*words, "--tombstone")
         line = value if "\n" not in value and len(value) <= LONGEST_VALUE else "..."
@@ -134,9 +135,10 @@ class Commands:
         error: str = "",
         key: str = "",
         reason: str = "",
+        rate: int | None = None,
     ) -> str:
         """`action` is redrive or discard."""
-        named = _given(error=error, key=key, reason=reason)
+        named = _given(error=error, key=key, reason=reason, rate=str(rate or ""))
         return self.headrace("dead-letters", action, topic, *places, *named, "--execute")
 
     def list_delayed(self, topic: str = "", *, key: str = "", id: str = "") -> str:
@@ -150,9 +152,45 @@ class Commands:
             "delay", "reschedule", topic, id, "--delay", "0ms", "--partition", str(partition)
         )
 
+    def reschedule(self, topic: str, id: str, partition: int, when: When) -> str:
+        where = ["--partition", str(partition)]
+        return self.headrace("delay", "reschedule", topic, id, *_when(when), *where)
+
+    def abort_transaction(self, transactional_id: str) -> str:
+        return self.headrace("transactions", "abort", transactional_id, "--execute")
+
+    def abort_hanging(self, topic: str, partition: int, start_offset: int) -> str:
+        place = ["--topic", topic, "--partition", str(partition)]
+        return self.headrace(
+            "transactions", "abort", *place, "--start-offset", str(start_offset), "--execute"
+        )
+
+    def show_outbox(self) -> str:
+        return self.headrace("console", "--outbox", "postgresql://user@host/name")
+
+    def outbox_status(self, database: str) -> str:
+        """`database` is shown without its user and password."""
+        return escaped(shlex.join(["headrace", "outbox", "status", database]))
+
+    def settle_outbox(self, action: str, database: str, ids: Iterable[int]) -> str:
+        words = ["headrace", "outbox", action, database, *map(str, ids)]
+        return escaped(shlex.join(words + (["--yes"] if action == "discard" else [])))
+
     def list_brokers(self) -> str:
         return self.headrace("brokers", "list")
 
 
 def _given(**options: str) -> list[str]:
     return [word for name, value in options.items() if value for word in (f"--{name}", value)]
+
+
+def _when(when: When) -> list[str]:
+    """As `headrace produce` and `headrace delay reschedule` take it."""
+    names = {"delay": "--delay", "deliver_at": "--deliver-at", "cron": "--cron",
+             "cron_zone": "--cron-zone"}  # fmt: skip
+    return [
+        word
+        for name, option in names.items()
+        if when.get(name) is not None
+        for word in (option, str(when.get(name)))
+    ]

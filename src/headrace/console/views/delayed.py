@@ -64,3 +64,18 @@ def histogram(due_ms: Sequence[int], bars: int = BARS) -> list[Bar]:
         Bar(int(first + i * step), int(first + (i + 1) * step), count, count / highest)
         for i, count in enumerate(counts)
     ]
+
+
+def lateness_words(lateness: Sequence[tuple[int | None, int]]) -> str:
+    """`half within 5 ms, 99 % within 20 ms`; "" if nothing was delivered."""
+    total = sum(count for _, count in lateness)
+    said = []
+    for share, name in ((0.5, "half"), (0.99, "99 %"), (1.0, "all")) if total else ():
+        seen = 0
+        for bound, count in lateness:
+            seen += count
+            if seen >= total * share:
+                within = "later than the last bound" if bound is None else f"within {bound} ms"
+                said.append(f"{name} {within}")
+                break
+    return ", ".join(said)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.records import Record
-from headrace.console.query import Unreadable, text_in
+from headrace.client.schedules import When
+from headrace.console.query import Unreadable, moment_ms, text_in
+from headrace.console.views import words
 
 
 @dataclass(slots=True)
@@ -15,7 +17,7 @@ class Draft:
     key: str | None = None
     value: str | None = ""  # None: a tombstone
     headers: list[tuple[str, str]] = field(default_factory=list)
-    delay: str = ""
+    when: When = field(default_factory=lambda: When())
     id: str = ""
     lost: str = ""  # what of the record it was made from cannot be in a form
 
@@ -36,9 +38,31 @@ def draft_from(form: Mapping[str, Any]) -> Draft:
         text_in(form, "key") or None,
         None if text_in(form, "tombstone") == "1" else value,
         _headers(text_in(form, "headers")),
-        text_in(form, "delay").strip(),
+        when_from(form),
         text_in(form, "id").strip(),
     )
+
+
+def when_from(form: Mapping[str, Any]) -> When:
+    """One of `delay`, `deliver_at` and `cron`; the client refuses what makes no sense."""
+    delay, at, cron, zone = (
+        text_in(form, name).strip() for name in ("delay", "deliver_at", "cron", "cron_zone")
+    )
+    if sum(map(bool, (delay, at, cron))) > 1:
+        raise Unreadable("Say one of: after a time, at a time, by cron.")
+    if delay:
+        return When(delay=delay)
+    if at:
+        return When(deliver_at=moment_ms(at))
+    return When(cron=cron, **({"cron_zone": zone} if zone else {})) if cron else When()
+
+
+def when_words(when: When) -> str:
+    if when.get("delay"):
+        return f"in {when['delay']}"
+    if (at := when.get("deliver_at")) is not None:
+        return f"at {words.moment(at) if isinstance(at, int) else at}"
+    return f"by cron {when.get('cron')}"
 
 
 def _headers(said: str) -> list[tuple[str, str]]:

@@ -41,15 +41,17 @@ def group_rows(found: GroupList) -> list[GroupRow]:
     rows = []
     for summary in found.groups:
         one = known.get(summary.group)
+        lag = None if one is None else one.lag
+        members = None if one is None else one.members
         rows.append(
             GroupRow(
                 summary.group,
                 summary.state,
                 state_in_words(summary.state),
                 summary.type,
-                None if one is None else len(one.members),
-                [] if one is None else sorted({each.topic for each in one.progress}),
-                None if one is None else lag_of(one),
+                None if members is None else len(members),
+                [] if lag is None else sorted(lag.topics),
+                lag.lag if lag is not None and lag.topics else None,
             )
         )
     return rows

@@ -5,16 +5,21 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.app.triggers.filters import Filter
 from headrace.client.browsing import Page, Seen
 from headrace.client.records import Record
-from headrace.console.views.payloads import Payload, payload
+from headrace.console.decoding import json_path
+from headrace.console.views.payloads import Payload, Reader, payload
 from headrace.foreign_text import escaped
 
 Accepts = Callable[[Seen], bool]
+
+AS_IT_LOOKS = Reader()
+LONGEST_AT_PATH = 300
+MOST_KEYS = 100_000  # that are told apart for the latest value of each
 
 
 @dataclass(slots=True)
@@ -26,19 +31,32 @@ class MessageRow:
     value: Payload
     headers: int
     marks: list[str]
+    at_path: str = ""  # what a JSON path leads to
 
 
-def message_row(seen: Seen) -> MessageRow:
+def message_row(
+    seen: Seen, key: Reader = AS_IT_LOOKS, value: Reader = AS_IT_LOOKS, path: str = ""
+) -> MessageRow:
     record = seen.record
     return MessageRow(
         record.partition,
         record.offset,
         record.timestamp_ms,
-        payload(record.key),
-        payload(record.value),
+        key.payload(record.key),
+        value.payload(record.value),
         len(record.headers),
         marks(seen),
+        at_path(value.document(record.value), path) if path else "",
     )
+
+
+def at_path(document: Any, path: str) -> str:
+    found = [_plain(each) for each in json_path.find(document, json_path.parse(path))]
+    return escaped(", ".join(found)[:LONGEST_AT_PATH])
+
+
+def _plain(part: Any) -> str:
+    return part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
 
 
 def marks(seen: Seen) -> list[str]:
@@ -62,10 +80,12 @@ class WholeMessage:
     headers: list[tuple[str, Payload]]
 
 
-def whole_message(seen: Seen) -> WholeMessage:
+def whole_message(
+    seen: Seen, key: Reader = AS_IT_LOOKS, value: Reader = AS_IT_LOOKS
+) -> WholeMessage:
     kinds = {"create": "set by the producer", "append": "set by the broker"}
     return WholeMessage(
-        message_row(seen),
+        message_row(seen, key, value),
         kinds.get(seen.record.timestamp_type or "", ""),
         seen.producer_id,
         [(escaped(name), payload(value)) for name, value in seen.record.headers],
@@ -83,11 +103,15 @@ class Wanted:
     text: str = ""  # a part of the value
     header: str = ""  # NAME, or NAME=VALUE
     where: str = ""  # an expression
+    path: str = ""  # into a JSON value
+    path_is: str = ""  # what is there; "" is anything
+    latest: bool = False  # of each key only the newest record; for pages from the newest on
     control: bool = False  # markers and aborted records too
+    reader: Reader = field(default_factory=Reader)  # of values
 
     @property
     def narrows(self) -> bool:
-        return bool(self.key or self.text or self.header or self.where)
+        return bool(self.key or self.text or self.header or self.where or self.path or self.latest)
 
     def accepts(self) -> Accepts:
         """Raises FilterRefused for an expression that is none."""
@@ -102,8 +126,37 @@ class Wanted:
             tests.append(_has_header(self.header))
         if self.where:
             expression = Filter(self.where)
-            tests.append(lambda seen: expression.accepts(facts_of(seen.record)))
+            tests.append(lambda seen: expression.accepts(facts_of(seen.record, self.reader)))
+        if self.path:
+            tests.append(self._leads_there())
+        if self.latest:  # first: an older record of a key is not its state, whatever it holds
+            tests.insert(0, _is_latest())
         return lambda seen: all(test(seen) for test in tests)
+
+    def _leads_there(self) -> Accepts:
+        steps, wanted = json_path.parse(self.path), self.path_is
+
+        def leads(seen: Seen) -> bool:
+            found = json_path.find(self.reader.document(seen.record.value), steps)
+            return any(not wanted or _plain(each) == wanted for each in found)
+
+        return leads
+
+
+def _is_latest() -> Accepts:
+    """Records come newest first within a partition, and a key stays in its partition."""
+    known: set[tuple[int, bytes | None]] = set()
+
+    def is_first_seen(seen: Seen) -> bool:
+        if not seen.is_data or seen.record.key is None or len(known) >= MOST_KEYS:
+            return False
+        place = (seen.record.partition, seen.record.key)
+        if place in known:
+            return False
+        known.add(place)
+        return True
+
+    return is_first_seen
 
 
 def _has_header(said: str) -> Accepts:
@@ -118,7 +171,7 @@ def _has_header(said: str) -> Accepts:
     return has
 
 
-def facts_of(record: Record) -> dict[str, Any]:
+def facts_of(record: Record, reader: Reader = AS_IT_LOOKS) -> dict[str, Any]:
     """What an expression sees, as a trigger's filter does."""
     return {
         "topic": record.topic,
@@ -127,21 +180,12 @@ def facts_of(record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp_ms,
         "key": _text(record.key),
         "headers": {name: _text(value) for name, value in record.headers},
-        "value": _document(record.value),
+        "value": reader.document(record.value),
     }
 
 
 def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")
-
-
-def _document(raw: bytes | None) -> Any:
-    if raw is None:
-        return None
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return _text(raw)
 
 
 # ---- what the page says of itself

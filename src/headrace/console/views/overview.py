@@ -62,11 +62,12 @@ def overview_page(facts: OverviewFacts) -> OverviewPage:
     if groups is not None:
         _, looked = groups
         page.groups_not_asked = looked.not_asked
-        behind = [group for group in looked.groups if group.lag > 0]
+        page.missing += [looked.missing] if looked.missing else []
         page.lagging = [
-            LagRow(group.group, state_in_words(group.state), group.lag)
-            for group in behind[:MOST_LAGGING]
-        ]
+            LagRow(group.group, state_in_words(group.state), group.lag.lag)
+            for group in looked.groups
+            if group.lag is not None and group.lag.lag > 0
+        ][:MOST_LAGGING]
     if page.topics is not None:
         most = sorted(page.topics.dead.items(), key=lambda each: (-each[1], each[0]))
         page.dead = [each for each in most if each[1]][:MOST_DEAD]

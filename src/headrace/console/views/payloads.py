@@ -7,8 +7,11 @@ the template escapes that once more for HTML. Long ones are cut, and say so.
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.console.decoding.avro import AvroRefused, Schema, shown
 from headrace.foreign_text import escaped
 
 PREVIEW = 160
@@ -20,9 +23,21 @@ HEX_ROW = 16
 SCHEMA_PREFIX = 5
 
 
+AUTO, TEXT, HEX, NUMBER, AVRO = "auto", "text", "hex", "number", "avro"
+READERS = {
+    AUTO: "what they look like",
+    TEXT: "text",
+    HEX: "bytes",
+    NUMBER: "a number",
+    AVRO: "Avro, with the schema below",
+}
+LONGEST_NUMBER = 16
+FLOATS = {4: "f", 8: "d"}
+
+
 @dataclass(slots=True)
 class Payload:
-    kind: str  # null, empty, json, text or binary
+    kind: str  # null, empty, json, text, avro, number or binary
     preview: str  # one short line
     whole: str  # may have several lines
     size: int
@@ -42,9 +57,66 @@ def payload(raw: bytes | None) -> Payload:
     if "\0" in said or _is_mostly_unprintable(said):
         return _binary(raw)
     document = _json(said)
-    kind, whole = ("text", said) if document is None else ("json", document)
-    shown = "\n".join(escaped(line, keep="\t") for line in whole[:LONGEST_SHOWN].split("\n"))
-    return Payload(kind, _line(said), shown, len(raw), cut=len(whole) > LONGEST_SHOWN)
+    if document is None:
+        return _of_text("text", said, said, len(raw))
+    return _of_text("json", said, document, len(raw))
+
+
+@dataclass(slots=True)
+class Reader:
+    """How somebody wants bytes to be read; `schema` is for AVRO."""
+
+    how: str = AUTO
+    schema: Schema | None = None
+
+    def payload(self, raw: bytes | None) -> Payload:
+        if not raw or self.how == AUTO:
+            return payload(raw)
+        if self.how == HEX:
+            return _binary(raw)
+        if self.how == NUMBER:
+            return Payload("number", _number(raw), _number(raw), len(raw))
+        if self.how == AVRO and self.schema is not None:
+            try:
+                said = shown(self.schema.decode(raw))
+            except AvroRefused as refusal:
+                found = _binary(raw)
+                found.note = str(refusal)
+                return found
+            return _of_text("avro", said, said, len(raw))
+        said = raw.decode(errors="replace")
+        return _of_text("text", said, said, len(raw))
+
+    def document(self, raw: bytes | None) -> Any:
+        """For expressions and paths: what was decoded, else text."""
+        if raw is None:
+            return None
+        if self.how == AVRO and self.schema is not None:
+            try:
+                return json.loads(shown(self.schema.decode(raw)))
+            except AvroRefused:
+                return None
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            return raw.decode(errors="replace")
+
+
+def _of_text(kind: str, said: str, whole: str, size: int) -> Payload:
+    shown_ = "\n".join(escaped(line, keep="\t") for line in whole[:LONGEST_SHOWN].split("\n"))
+    return Payload(kind, _line(said), shown_, size, cut=len(whole) > LONGEST_SHOWN)
+
+
+def _number(raw: bytes) -> str:
+    """Whole numbers as most programs write them, and fractions of the sizes that they have."""
+    if len(raw) > LONGEST_NUMBER:
+        return f"{len(raw)} bytes are too many for a number"
+    words = [str(int.from_bytes(raw, signed=True))]
+    if len(raw) in FLOATS:
+        words.append(f"as a float {struct.unpack('>' + FLOATS[len(raw)], raw)[0]:.6g}")
+    if len(raw) > 1:
+        words.append(f"little-endian {int.from_bytes(raw, 'little', signed=True)}")
+    return ", ".join(words)
 
 
 def _is_mostly_unprintable(said: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.client.group_lags import GroupLag
 from headrace.client.topics import Setting
 from headrace.console.access.topics import TopicFacts, TopicList
 from headrace.console.views.groups import state_in_words
@@ -21,10 +23,19 @@ class TopicRow:
     size_bytes: int | None
     marks: list[str]
     companions: int
+    per_s: float | None = None  # messages in; None: not sampled yet
+    groups: int | None = None  # that have committed there; None: not sampled, or not for everybody
+    lag: int | None = None  # of the one that is furthest behind
 
 
-def topic_rows(found: TopicList) -> list[TopicRow]:
+def topic_rows(
+    found: TopicList,
+    per_s: Mapping[str, float] | None = None,
+    lags: Mapping[str, GroupLag] | None = None,
+) -> list[TopicRow]:
+    """`per_s` and `lags` are the sampler's."""
     rows = []
+    by_topic = _lags_by_topic(lags or {}, {topic.name for topic in found.topics})
     for topic in found.topics:
         spans = found.spans.get(topic.name, {})
         sizes = [size for (name, _), size in found.sizes.items() if name == topic.name]
@@ -40,9 +51,21 @@ def topic_rows(found: TopicList) -> list[TopicRow]:
                 sum(sizes) if sizes else None,
                 marks(beside, internal=topic.internal),
                 len(beside),
+                (per_s or {}).get(topic.name),
+                None if lags is None else len(by_topic.get(topic.name, ())),
+                max(by_topic.get(topic.name, ()), default=None),
             )
         )
     return rows
+
+
+def _lags_by_topic(lags: Mapping[str, GroupLag], names: set[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for group in lags.values():
+        for topic, lag in group.topics.items():
+            if topic in names:
+                found.setdefault(topic, []).append(lag.lag)
+    return found
 
 
 def marks(companions: list[str], *, internal: bool) -> list[str]:
@@ -72,8 +95,8 @@ class PartitionRow:
 class ReaderRow:
     group: str
     state: str
-    members: int
-    lag: int
+    members: int | None  # None: not asked
+    lag: int | None  # None: it has committed nothing
 
 
 @dataclass(slots=True)
@@ -126,8 +149,10 @@ def topic_page(facts: TopicFacts) -> TopicPage:
             ReaderRow(
                 group.group,
                 state_in_words(group.state),
-                len(group.members),
-                sum(one.lag or 0 for one in group.progress if one.topic == topic.name),
+                None if group.members is None else len(group.members),
+                group.lag.topics[topic.name].lag
+                if group.lag is not None and topic.name in group.lag.topics
+                else None,
             )
             for group in (looked.groups if looked else [])
         ],

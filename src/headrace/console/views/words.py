@@ -18,6 +18,17 @@ def number(given: int | float | None) -> str:
     return f"{given:,.0f}".replace(",", "\u202f")
 
 
+def rate(per_s: float | None) -> str:
+    """`12.5/s`, `1 240/s`; what is slow is told per minute or hour."""
+    if per_s is None:
+        return NOTHING
+    for length, unit in ((1, "s"), (60, "min"), (3600, "h")):
+        if per_s * length >= 1 or unit == "h" or not per_s:
+            break
+    amount = per_s * length
+    return f"{number(amount) if amount >= 100 or amount == 0 else f'{amount:.3g}'}/{unit}"
+
+
 def size(given: int | None) -> str:
     if given is None:
         return NOTHING

@@ -1,0 +1,39 @@
+"""What pipelines have left in their folder on this machine: who runs, how fast, how far behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.pipelines import folder as folders
+from headrace.pipelines.failure import PipelineError
+
+MOST_SHOWN = 200
+
+
+@dataclass(slots=True)
+class PipelineFacts:
+    name: str
+    described: dict[str, Any] = field(default_factory=dict)  # source, sink, kind
+    process: int | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""  # why its folder cannot be read
+
+
+def look_at(folder: Path) -> list[PipelineFacts]:
+    return [_facts(each) for each in folders.known(folder)[:MOST_SHOWN]]
+
+
+def _facts(folder: folders.Folder) -> PipelineFacts:
+    try:
+        return PipelineFacts(
+            folder.name,
+            folder.described(),
+            folder.runner(),
+            folder.progress() or {},
+            folder.failure() or {},
+        )
+    except (PipelineError, OSError, ValueError) as failure:
+        return PipelineFacts(folder.name, problem=str(failure))

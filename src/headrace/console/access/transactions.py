@@ -1,0 +1,79 @@
+"""Questions about transactions: what is open, what hangs, and ending one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.hanging import OpenInPartition, hanging, open_in_partitions
+from headrace.client.transactional_ids import (
+    NoSuchTransactionalId,
+    TransactionalIds,
+    TransactionDescription,
+    TransactionSummary,
+)
+from headrace.console.access.parts import Part, part
+
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+ON_ONE_PAGE = 50
+MOST_PARTITIONS = 2_000
+
+
+@dataclass(slots=True)
+class Transactions:
+    open: list[TransactionDescription] = field(default_factory=list)
+    there: int = 0  # open ones
+    ids: int = 0  # that any producer has used lately
+    hanging: Part[list[OpenInPartition]] = field(default_factory=lambda: Part([]))
+    partitions_left_out: int = 0
+
+
+def list_transactions(connection: Connection) -> Transactions:
+    ids = TransactionalIds(connection)
+    everything = ids.all()
+    found = [each for each in everything if each.state in OPEN_STATES]
+    places = ids.led_partitions()
+    return Transactions(
+        _described(ids, found[:ON_ONE_PAGE]),
+        len(found),
+        len(everything),
+        part(lambda: hanging(ids, places[:MOST_PARTITIONS])),
+        max(len(places) - MOST_PARTITIONS, 0),
+    )
+
+
+def _described(
+    ids: TransactionalIds, found: list[TransactionSummary]
+) -> list[TransactionDescription]:
+    described = []
+    for each in found:
+        try:
+            described.append(ids.describe(each.transactional_id))
+        except NoSuchTransactionalId:  # ended and forgotten since it was listed
+            continue
+    return sorted(described, key=lambda each: (each.started_ms or 0, each.transactional_id))
+
+
+def abort(connection: Connection, transactional_id: str) -> None:
+    ids = TransactionalIds(connection)
+    found = ids.describe(transactional_id)
+    if found.state != "Ongoing":
+        raise ClientError(f"{transactional_id} has no open transaction: it is {found.state}.")
+    ids.abort(transactional_id)
+
+
+def abort_hanging(connection: Connection, topic: str, partition: int, start_offset: int) -> None:
+    """Only what no coordinator knows: a marker against another one would tear it."""
+    ids = TransactionalIds(connection)
+    for each in open_in_partitions(ids, [(topic, partition)]):
+        if each.start_offset != start_offset:
+            continue
+        if each.transactional_id is not None:
+            raise ClientError(
+                f"The transaction at offset {start_offset} of {topic}-{partition} does not hang: "
+                f"it is that of {each.transactional_id}, whose coordinator will end it."
+            )
+        ids.abort_in(topic, partition, each.as_known_there())
+        return
+    raise ClientError(f"No such transaction is open in {topic}-{partition} any more.")

@@ -1,0 +1,84 @@
+"""Who changed what by this console: a file of JSON lines, the newest in memory, and the log.
+
+Every change is noted when it is done, and when it was refused. Values of messages and passwords are
+never part of it. The file is bounded: at LARGEST_FILE_BYTES it becomes the one before, `.1`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+log = logging.getLogger("headrace.console.audit")
+
+LARGEST_FILE_BYTES = 8 << 20
+READ_AT_START_BYTES = 256 << 10
+MOST_REMEMBERED = 1_000
+LONGEST_TEXT = 500
+
+
+@dataclass(slots=True)
+class Change:
+    at_ms: int
+    person: str
+    address: str  # where the browser is
+    path: str  # of the form
+    what: str  # what the page said, cut
+    done: bool
+
+
+@dataclass(slots=True)
+class Audit:
+    wall_ms: Callable[[], int]
+    folder: Path | None = None  # None: only in memory and in the log
+    problem: str = ""  # why the file could not be written
+    recent: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_REMEMBERED))
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            self.recent.extend(_read(self.folder / "audit.jsonl"))
+
+    def note(self, person: str, address: str, path: str, what: str, *, done: bool) -> None:
+        """Never raises: a change that is done is done."""
+        change = Change(self.wall_ms(), person, address, path, what[:LONGEST_TEXT], done)
+        self.recent.append(change)
+        line = json.dumps(asdict(change))
+        log.info("%s", line)
+        if self.folder is not None:
+            self._write(self.folder / "audit.jsonl", line)
+
+    def _write(self, path: Path, line: str) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.exists() and path.stat().st_size > LARGEST_FILE_BYTES:
+                path.replace(path.with_suffix(".jsonl.1"))
+            number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(number, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            self.problem = ""
+        except OSError as failure:
+            if not self.problem:
+                log.warning("the audit cannot be written to %s: %s", path, failure)
+            self.problem = f"The audit cannot be written to {path}: {failure.strerror}."
+
+
+def _read(path: Path) -> list[Change]:
+    """The end of the file; lines that make no sense are left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - READ_AT_START_BYTES, 0))
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(Change(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return found

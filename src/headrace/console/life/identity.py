@@ -1,0 +1,86 @@
+"""By what the records of one message know each other: places, ids, a schedule's id. Pure.
+
+A delivered record names the delayed one it came from (`headrace-source`); a retry and a dead letter
+name where the message was first read (`headrace-retry-origin`, `headrace-dead-topic` and its
+like) and carry its message id. Every record that belongs adds what it knows, so that the next one
+is found. Headers are written by anybody: what makes no sense is no link.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from headrace.app import headers as app_headers
+from headrace.client.records import Record
+from headrace.contract import confirmations, headers
+from headrace.services.redrive.settled import SETTLED_TOPIC
+
+Place = tuple[str, int, int]  # topic, partition, offset
+
+_PLACE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,18})", re.ASCII)
+
+
+@dataclass(slots=True)
+class Identity:
+    places: set[Place] = field(default_factory=set)
+    message_ids: set[str] = field(default_factory=set)
+    schedules: set[tuple[bytes | None, str]] = field(default_factory=set)  # key and schedule's id
+
+    def add(self, record: Record) -> None:
+        told = texts(record)
+        self.places.add((record.topic, record.partition, record.offset))
+        self.places.update(links(told))
+        for name in (headers.MESSAGE_ID, app_headers.CARRIED_ID):
+            if told.get(name):
+                self.message_ids.add(told[name])
+        for name in (headers.ID, headers.CANCEL):
+            if told.get(name):
+                self.schedules.add((record.key, told[name]))
+
+    def join(self, other: Identity) -> None:
+        self.places |= other.places
+        self.message_ids |= other.message_ids
+        self.schedules |= other.schedules
+
+    def holds(self, record: Record) -> bool:
+        """Whether a record is about this message."""
+        if record.topic == SETTLED_TOPIC:
+            letter = place_in((record.key or b"").decode(errors="replace"))
+            return letter is not None and letter in self.places
+        if record.topic == confirmations.TOPIC:
+            said = confirmations.understood(record.value)
+            return said is not None and said[1] in self.message_ids
+        told = texts(record)
+        if (record.topic, record.partition, record.offset) in self.places:
+            return True
+        if not self.places.isdisjoint(links(told)):
+            return True
+        ids = {told.get(headers.MESSAGE_ID), told.get(app_headers.CARRIED_ID)}
+        if not self.message_ids.isdisjoint(ids):
+            return True
+        schedules = {(record.key, told[n]) for n in (headers.ID, headers.CANCEL) if told.get(n)}
+        return not self.schedules.isdisjoint(schedules)
+
+
+def texts(record: Record) -> dict[str, str]:
+    return {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
+
+
+def links(told: dict[str, str]) -> set[Place]:
+    """Places of other records of the same message."""
+    found = {place_in(told.get(name, "")) for name in (headers.SOURCE, app_headers.ORIGIN)}
+    dead = "/".join(
+        told.get(name, "")
+        for name in (
+            app_headers.DEAD_TOPIC,
+            app_headers.DEAD_PARTITION,
+            app_headers.DEAD_OFFSET,
+        )
+    )
+    return {place for place in (*found, place_in(dead)) if place is not None}
+
+
+def place_in(said: str) -> Place | None:
+    found = _PLACE.fullmatch(said)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))

@@ -1,0 +1,101 @@
+"""Letters that are sent again at a rate, in the background, with progress that pages show.
+
+One at a time for each topic, few at once, and each stops when the console does or when somebody
+says so: what was sent is recorded (`services/redrive`), so the same action goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.client.errors import ClientError
+from headrace.console.access.cluster_access import TooBusy
+from headrace.services.redrive.service import Step
+
+MOST_AT_ONCE = 4
+MOST_REMEMBERED = 50
+MOST_REFUSALS = 20
+
+
+@dataclass(slots=True)
+class RedriveJob:
+    id: int
+    topic: str
+    by: str
+    rate: float  # letters per second
+    began_ms: int
+    sent: int = 0
+    refused: int = 0
+    refusals: list[str] = field(default_factory=list)  # the first few
+    ended_ms: int | None = None
+    failure: str = ""
+    stopped_by: str = ""  # who told it to stop
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended_ms is not None
+
+
+class RedriveJobs:
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._numbers = itertools.count(1)
+        self._jobs: OrderedDict[int, RedriveJob] = OrderedDict()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+
+    def of(self, topic: str) -> list[RedriveJob]:
+        """The newest first."""
+        return [job for job in reversed(self._jobs.values()) if job.topic == topic]
+
+    def start(
+        self, topic: str, by: str, rate: float, steps: Callable[[], Iterator[Step]]
+    ) -> RedriveJob:
+        running = [job for job in self._jobs.values() if not job.is_over]
+        if any(job.topic == topic for job in running):
+            raise ClientError(f"Letters of {topic} are being sent again already; stop that first.")
+        if len(running) >= MOST_AT_ONCE:
+            raise TooBusy("Letters of several topics are being sent again; wait for one to end.")
+        job = RedriveJob(next(self._numbers), topic, by, rate, self._wall_ms())
+        self._jobs[job.id] = job
+        while len(self._jobs) > MOST_REMEMBERED:
+            self._jobs.popitem(last=False)
+        task = asyncio.ensure_future(asyncio.to_thread(self._run, job, steps))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return job
+
+    def stop(self, id: int, by: str) -> RedriveJob | None:
+        job = self._jobs.get(id)
+        if job is not None and not job.is_over:
+            job.stopped_by = by
+        return job
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2)
+
+    def _run(self, job: RedriveJob, steps: Callable[[], Iterator[Step]]) -> None:
+        found = steps()
+        try:
+            for step in found:
+                if step.refusal:
+                    job.refused += 1
+                    if len(job.refusals) < MOST_REFUSALS:
+                        job.refusals.append(step.refusal)
+                else:
+                    job.sent += 1
+                if job.stopped_by or self._is_closed:
+                    break
+        except ClientError as failure:
+            job.failure = str(failure)
+        finally:
+            close = getattr(found, "close", None)
+            if close is not None:
+                close()
+            job.ended_ms = self._wall_ms()

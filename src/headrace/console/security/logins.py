@@ -1,0 +1,116 @@
+"""Who is logged in, and how often one may try. Passwords are in memory only, and gone with the
+session: a person's own connection to the cluster is all that is kept of them.
+
+Sessions are bounded in number and in time. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.console.access.cluster_access import ClusterAccess
+
+MOST_PEOPLE = 50
+IDLE_S = 3_600.0
+LONGEST_S = 12 * 3_600.0
+
+# Failed attempts within WINDOW_S before one has to wait.
+WINDOW_S = 300.0
+MOST_OF_A_NAME = 5
+MOST_OF_AN_ADDRESS = 20
+MOST_IN_ALL = 200
+MOST_REMEMBERED = 10_000
+
+
+# Logins by a user's name and a password.
+MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+
+
+def uses_passwords(settings: Mapping[str, str]) -> bool:
+    """Whether clients with these settings log in by name and password."""
+    mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "")
+    return "sasl" in settings.get("security.protocol", "").lower() and mechanism in MECHANISMS
+
+
+@dataclass(slots=True)
+class Person:
+    name: str
+    access: ClusterAccess
+    began_s: float
+    seen_s: float
+
+
+@dataclass(slots=True)
+class People:
+    """Sessions of those who have logged in; ended ones are to be closed by the caller."""
+
+    _by_session: OrderedDict[str, Person] = field(default_factory=OrderedDict)
+
+    def __len__(self) -> int:
+        return len(self._by_session)
+
+    def begin(self, session: str, person: Person) -> list[Person]:
+        """Those who had to go for it: over time, or the longest idle of too many."""
+        gone = self.sweep(person.began_s)
+        while len(self._by_session) >= MOST_PEOPLE:
+            gone.append(self._by_session.popitem(last=False)[1])
+        self._by_session[session] = person
+        return gone
+
+    def of(self, session: str | None, now_s: float) -> Person | None:
+        found = None if session is None else self._by_session.get(session)
+        if session is None or found is None or _is_over(found, now_s):
+            return None
+        found.seen_s = now_s
+        self._by_session.move_to_end(session)
+        return found
+
+    def end(self, session: str) -> Person | None:
+        return self._by_session.pop(session, None)
+
+    def sweep(self, now_s: float) -> list[Person]:
+        over = [key for key, person in self._by_session.items() if _is_over(person, now_s)]
+        return [self._by_session.pop(key) for key in over]
+
+    def all(self) -> list[Person]:
+        return list(self._by_session.values())
+
+
+def _is_over(person: Person, now_s: float) -> bool:
+    return now_s - person.seen_s > IDLE_S or now_s - person.began_s > LONGEST_S
+
+
+@dataclass(slots=True)
+class LoginLimits:
+    """Guessing is slow: by the name that is tried, by where it comes from, and in all."""
+
+    _failures: OrderedDict[tuple[str, str], deque[float]] = field(default_factory=OrderedDict)
+
+    def wait_s(self, name: str, address: str, now_s: float) -> float:
+        """How long before the next attempt; 0: now."""
+        return max(
+            self._wait_s(("name", name), MOST_OF_A_NAME, now_s),
+            self._wait_s(("address", address), MOST_OF_AN_ADDRESS, now_s),
+            self._wait_s(("all", ""), MOST_IN_ALL, now_s),
+        )
+
+    def _wait_s(self, which: tuple[str, str], most: int, now_s: float) -> float:
+        failures = self._failures.get(which, ())
+        recent = [at_s for at_s in failures if now_s - at_s < WINDOW_S]
+        return recent[-most] + WINDOW_S - now_s if len(recent) >= most else 0.0
+
+    def failed(self, name: str, address: str, now_s: float) -> None:
+        for which, most in (
+            (("name", name), MOST_OF_A_NAME),
+            (("address", address), MOST_OF_AN_ADDRESS),
+            (("all", ""), MOST_IN_ALL),
+        ):
+            self._failures.setdefault(which, deque(maxlen=most)).append(now_s)
+            self._failures.move_to_end(which)
+        while len(self._failures) > MOST_REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, name: str) -> None:
+        self._failures.pop(("name", name), None)

@@ -1,0 +1,67 @@
+"""A secured cluster in a real browser, over TLS: people log in by keyboard alone, two at once, each
+sees their own, and the pages hold no fault for a screen reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.served import Served
+from tests.console.test_every_page import look_closely
+from tests.sockets.console.test_logins_on_a_broker import PASSWORD, at, fill, plain_settings
+from tests.sockets.server.a_secured_server import Certificates, SecuredServer
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
+    folder = tmp_path_factory.mktemp("node")
+    with SecuredServer(folder, "SASL_PLAINTEXT", **plain_settings()) as node:
+        fill(node)
+        own = at(node, "sampler")
+        with Served(own, login=True, tls=(certificates.server, None)) as served:
+            yield served
+
+
+def log_in(page: Page, name: str) -> None:
+    """Without a mouse: the first field has the focus."""
+    page.goto("/topics")
+    page.keyboard.type(name)
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+
+
+def test_two_people_log_in_by_keyboard_and_see_their_own(visit: Visit, secured: Served) -> None:
+    ann, bob = (visit(secured, ignore_https_errors=True) for _ in range(2))
+    ann.goto("/topics")
+    look_closely(ann)
+    log_in(ann, "ann")
+    log_in(bob, "bob")
+    expect(ann.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(bob.get_by_role("link", name="orders", exact=True)).to_have_count(0)
+    for path in ("/", "/topics", "/groups", "/groups/one?name=billing", "/security", "/cluster"):
+        ann.goto(path)
+        look_closely(ann)
+    expect(ann.get_by_text("secret-plans")).to_have_count(0)
+    ann.get_by_role("button", name="Log out").click()
+    expect(ann.get_by_role("heading", name="Log in")).to_be_visible()
+    ann.go_back()
+    ann.reload()
+    expect(ann.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+def test_a_wrong_password_is_said_and_the_form_stays(visit: Visit, secured: Served) -> None:
+    page = visit(secured, ignore_https_errors=True)
+    page.goto("/login")
+    page.get_by_label("User").fill("carol")
+    page.get_by_label("Password").fill("guess")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("does not know this user")
+    look_closely(page)
