@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.client.connection import Connection
-from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from headrace.pipelines.running import Runner
+from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.pipelines.orders import MASTER, QUICK
 
 
-def fill(lake: Lake, connection: Connection, data: Path) -> LakeRunner:
-    runner = LakeRunner(
-        lake=lake,
+def fill(lake: Lake, connection: Connection, data: Path) -> Runner:
+    runner = Runner(
+        growth=lake.growth(),
         pipeline=lake.pipeline(),
         connection=connection,
         data=data,

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.timeout(1200)
 
 GOOD = b'{"id": %d, "time": "2026-01-01T00:00:00Z", "amount": 1}'
 BAD: dict[bytes | None, str] = {
-    b"{broken": "not JSON of the schema",
-    b"": "not JSON of the schema",
+    b"{broken": "the value is not JSON",
+    b"": "the value is no JSON object",
     None: "the value is null",
-    b'{"id": "seven", "time": "2026-01-01T00:00:00Z", "amount": 1}': "not JSON of the schema",
+    b'{"id": "seven", "time": "2026-01-01T00:00:00Z", "amount": 1}': 'the field id is "seven",',
     b'{"id": 7, "time": "2026-01-01T00:00:00Z"}': "the field amount is missing",
     b'{"id": 8, "time": "9999-12-31T23:59:59Z", "amount": 1}': "more than 1 day after",
     b'{"id": 8, "time": "0001-01-01T00:00:00Z", "amount": 1}': "time is before 1970",
-    b'{"id": 8, "time": "yesterday", "amount": 1}': "not JSON of the schema",
+    b'{"id": 8, "time": "yesterday", "amount": 1}': "time is yesterday, which is no time",
     b"[" + GOOD % 1 + b", " + GOOD % 2 + b"]": "is a list",
 }
 

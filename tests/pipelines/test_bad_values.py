@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ RECORDS = (
 WRITTEN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 SCHEMA = (
     "id LONG NOT NULL, small INT, price DOUBLE, ratio FLOAT, money DECIMAL(10,2), name STRING, "
-    "at TIMESTAMP, tags ARRAY<LONG>, "
+    "at TIMESTAMP, day DATE, tags ARRAY<LONG>, "
     "place STRUCT<city: STRING NOT NULL, zip: LONG>, "
     "lines ARRAY<STRUCT<sku: STRING NOT NULL, price: DOUBLE>>, "
-    "labels MAP<STRING, DOUBLE>"
+    "labels MAP<STRING, DOUBLE>, stops ARRAY<STRUCT<at: TIMESTAMP>>"
 )
-WRONG, MORE = "not JSON of the schema", "something stands behind"
+MORE = "something stands behind"
+NONE, OBJECT = "the value is not JSON", "the value is no JSON object"
 
 BAD = {
     # more than one
@@ -37,45 +39,71 @@ BAD = {
     b' \n[{"id": 1}, {"id": 2}]': "is a list",
     b"[]": "is a list",
     # no object, no JSON, no text
-    b"null": WRONG,
-    b"7": WRONG,
-    b'"text"': WRONG,
-    b" ": WRONG,
-    b'{"id": 1': WRONG,
-    b'\xef\xbb\xbf{"id": 1}': WRONG,
+    b"null": OBJECT,
+    b"7": OBJECT,
+    b'"text"': OBJECT,
+    b" ": OBJECT,
+    b'{"id": 1': NONE,
+    b"{'id': 1}": NONE,
+    b"{id: 1}": NONE,
+    b'\xef\xbb\xbf{"id": 1}': OBJECT,
     '{"id": 1}'.encode("utf-16"): "not UTF-8",
     b'{"id": 1, "name": "caf\xe9"}': "not UTF-8",
+    b'{"id": 1, "name": "\\ud800x"}': "the field name holds half of a surrogate pair",
+    b'{"id": 1, "name": "x\\uDC00"}': "the field name holds half of a surrogate pair",
+    b'{"id": 1, "name": "\\\\\\ud800"}': "the field name holds half of a surrogate pair",
     # numbers
-    b'{"id": 99999999999999999999}': WRONG,
-    b'{"id": 1, "small": 3000000000}': WRONG,
-    b'{"id": 1.5}': WRONG,
-    b'{"id": "1"}': WRONG,
-    b'{"id": ""}': WRONG,
-    b'{"id": true}': WRONG,
-    b'{"id": 1, "price": NaN}': WRONG,
-    b'{"id": 1, "price": "NaN"}': WRONG,
-    b'{"id": 1, "price": -Infinity}': WRONG,
+    b'{"id": 99999999999999999999}': "the field id is 99999999999999999999, which is no bigint",
+    b'{"id": 1, "small": 3000000000}': "the field small is 3000000000, which is no int",
+    b'{"id": 1.5}': "the field id is 1.5, which is no bigint",
+    b'{"id": "1"}': 'the field id is "1", which is no bigint',
+    b'{"id": ""}': 'the field id is "", which is no bigint',
+    b'{"id": true}': "the field id is true, which is no bigint",
+    b'{"id": 1, "price": NaN}': NONE,
+    b'{"id": 1, "price": "NaN"}': 'the field price is "NaN", which is no double',
+    b'{"id": 1, "price": -Infinity}': NONE,
     b'{"id": 1, "price": 1e999}': "the number price is too large",
     b'{"id": 1, "price": -1e999}': "the number price is too large",
     b'{"id": 1, "ratio": 1e39}': "the number ratio is too large",
-    b'{"id": 1, "money": 123456789012}': WRONG,
+    b'{"id": 1, "money": 123456789012}': "money is 123456789012, which DECIMAL(10,2) cannot hold",
+    b'{"id": 1, "money": 1.239}': "money is 1.239, which DECIMAL(10,2) cannot hold exactly",
+    b'{"id": 1, "money": 1239e-3}': "DECIMAL(10,2) cannot hold exactly",
+    b'{"id": 1, "money": 12e1}': "DECIMAL(10,2) cannot hold exactly",
+    b'{"id": 1, "money": "much"}': "money is much, which is no number for DECIMAL(10,2)",
+    b'{"id": 1, "money": true}': "money is true, which is no number for DECIMAL(10,2)",
     b'{"id": 1, "labels": {"a": 1, "b": 1e999}}': "the number labels is too large",
     # times
-    b'{"id": 1, "at": "yesterday"}': WRONG,
-    b'{"id": 1, "at": 1767225600000}': "at is not in the years 1 to 9999",
+    b'{"id": 1, "at": "yesterday"}': "at is yesterday, which is no time such as",
+    b'{"id": 1, "at": "10:15:00"}': "at is 10:15:00, which is no time such as",
+    b'{"id": 1, "at": "T10:15"}': "which is no time such as",
+    b'{"id": 1, "at": "2026-01"}': "which is no time such as",
+    b'{"id": 1, "at": "2026-02-30T00:00:00Z"}': "which is no time such as",
+    b'{"id": 1, "at": {"year": 2026}}': "which is no time such as",
+    b'{"id": 1, "at": true}': "which is no time such as",
+    b'{"id": 1, "at": 1767225600}': 'looks like seconds: say it with Topic(..., unit="seconds")',
+    b'{"id": 1, "at": 1770888431076116}': "looks like microseconds",
+    b'{"id": 1, "at": 1763305820261822329}': "at is 1763305820261822329, which looks like nanosec",
+    b'{"id": 1, "at": 20260101}': "which is not between 1990 and 2100 in milliseconds",
+    b'{"id": 1, "at": 99999999999999999999999999999999999999999}': "not between 1990 and 2100",
     b'{"id": 1, "at": "+10000-01-01T00:00:00Z"}': "at is not in the years 1 to 9999",
     b'{"id": 1, "at": "-0001-01-01T00:00:00Z"}': "at is not in the years 1 to 9999",
+    b'{"id": 1, "day": "2026"}': "day is 2026, which is no date such as 2026-01-31",
+    b'{"id": 1, "day": 20454}': "day is 20454, which is no date",
+    b'{"id": 1, "day": "2026-01-31T23:00:00-05:00"}': "which is no date",
+    b'{"id": 1, "stops": [{"at": 1767225600000}, {"at": 1767225600}]}': (
+        "stops.at is 1767225600, which looks like seconds"
+    ),
     # names
     b"{}": "the field id is missing",
     b'{"id": null}': "the field id is missing",
     b'{"ID": 1}': "the field id is missing",
     b'{"id": 1, "id": null}': "the field id is missing",
     # within
-    b'{"id": 1, "tags": [1, "two"]}': WRONG,
-    b'{"id": 1, "tags": 1}': WRONG,
-    b'{"id": 1, "place": "Bern"}': WRONG,
-    b'{"id": 1, "place": []}': WRONG,
-    b'{"id": 1, "place": {"city": "Bern", "zip": "3000"}}': WRONG,
+    b'{"id": 1, "tags": [1, "two"]}': 'the field tags is [1,"two"], which is no array<bigint>',
+    b'{"id": 1, "tags": 1}': "the field tags is 1, which is no array<bigint>",
+    b'{"id": 1, "place": "Bern"}': 'the field place is "Bern", which is no struct<',
+    b'{"id": 1, "place": []}': "the field place is [], which is no struct<",
+    b'{"id": 1, "place": {"city": "Bern", "zip": "3000x"}}': "the field place is ",
     b'{"id": 1, "place": {"zip": 3000}}': "the field place.city is missing",
     b'{"id": 1, "lines": [{"sku": "a"}, {"price": 1}]}': "the field lines.sku is missing",
     b'{"id": 1, "lines": [{"sku": "a", "price": 1e999}]}': "the number lines.price is too large",
@@ -93,7 +121,14 @@ GOOD: dict[bytes, dict[str, Any]] = {
     '{"id": 1, "name": "Zürich ☃"}'.encode(): {"name": "Zürich ☃"},
     b'{"id": 1, "at": "0001-01-01T00:00:00Z"}': {"at": "0001-01-01 00:00:00"},
     b'{"id": 1, "at": "9999-12-31T23:59:59.999999Z"}': {"at": "9999-12-31 23:59:59.999999"},
-    b'{"id": 1, "at": 1767225600}': {"at": "2026-01-01 00:00:00"},
+    b'{"id": 1, "at": 1767225600123}': {"at": "2026-01-01 00:00:00.123"},
+    b'{"id": 1, "at": "1767225600123"}': {"at": "2026-01-01 00:00:00.123"},
+    b'{"id": 1, "at": "2026-01-01 01:00:00+01:00"}': {"at": "2026-01-01 00:00:00"},
+    b'{"id": 1, "at": null, "day": null, "money": null}': {"at": None, "money": None},
+    b'{"id": 1, "day": "2026-01-31"}': {"day": datetime.date(2026, 1, 31)},
+    b'{"id": 1, "money": 1.230}': {"money": decimal.Decimal("1.23")},
+    b'{"id": 1, "money": "-7.5"}': {"money": decimal.Decimal("-7.50")},
+    b'{"id": 1, "name": "\\ud83d\\ude00 \\\\ud800"}': {"name": "\U0001f600 \\ud800"},
     b'{"id": 1, "place": null, "lines": [], "labels": {}, "tags": [null]}': {"place": None},
     b'{"id": 1, "lines": [{"sku": "a", "price": null}]}': {"id": 1},
 }
@@ -105,7 +140,7 @@ def looked_at(
     """Of each value the reason why it is bad, or the row, its times as text."""
     rows = [(None, value, "t", 0, n, WRITTEN, None) for n, value in enumerate(values)]
     found = reading.parsed(spark.createDataFrame(rows, RECORDS), topic).orderBy("offset")
-    bad = [row[0] for row in found.select(reading.WHY).collect()]
+    bad = [row[0] for row in found.select(reading.reason(found)).collect()]
     kept = reading.good(found, topic)
     if "at" in kept.columns:  # Python has no time so early
         kept = kept.withColumn("at", kept["at"].cast("string"))
@@ -149,11 +184,37 @@ def test_values_of_any_shape_are_one_value_and_text(spark: SparkSession) -> None
         assert why is not None and reason in why, (value, why)
 
 
-def test_an_event_time_in_milliseconds_is_said_to_be_one(spark: SparkSession) -> None:
-    topic = Topic("t", schema="at TIMESTAMP", event_time="at", late="1 hour", record=True)
-    values = [b'{"at": 1767225600000}', b'{"at": 1767225600}', b"{}"]
-    [ms, seconds, none] = looked_at(spark, topic, values)
-    assert ms[0] is not None and "a number counts seconds since 1970" in ms[0]
-    assert seconds[0] is None
-    # Windows would leave it out and say nothing.
-    assert none[0] == "the event time at is missing"
+def test_an_event_time_counts_what_its_unit_says(spark: SparkSession) -> None:
+    moment = "2026-01-01 00:00:00.123"
+    for unit, number in {
+        "milliseconds": 1_767_225_600_123,
+        "seconds": 1_767_225_600.123,
+        "microseconds": 1_767_225_600_123_000,
+        "nanoseconds": 1_767_225_600_123_000_999,
+    }.items():
+        times: Any = {"schema": "at TIMESTAMP", "event_time": "at", "late": "1 hour"}
+        topic = Topic("t", unit=unit, record=True, **times)
+        other = 1_767_225_600 if unit != "seconds" else 1_767_225_600_000
+        values = [b'{"at": %s}' % str(number).encode(), b'{"at": %d}' % other, b"{}"]
+        [good, bad, none] = looked_at(spark, topic, values)
+        assert good == (None, {"at": moment}), unit
+        assert bad[0] is not None and "which looks like " in bad[0]
+        # Windows would leave it out and say nothing.
+        assert none[0] == "the event time at is missing"
+
+
+def test_each_digit_of_a_decimal_is_kept_or_told_of(spark: SparkSession) -> None:
+    topic = Topic("t", schema="n DECIMAL(38,18)", record=True)
+    values = {
+        b'{"n": 1234567890123456789.123456789012345678}': "1234567890123456789.123456789012345678",
+        b'{"n": 0.1234567890123456789}': None,
+        b'{"n": 0.1234567890123456780}': "0.123456789012345678",
+        b'{"n": 1.00000000000000000000000000000000000000001}': None,
+        b'{"n": 100000000000000000000.5}': None,
+    }
+    for (value, kept), (why, row) in zip(
+        values.items(), looked_at(spark, topic, list(values)), strict=True
+    ):
+        assert (why is None) == (kept is not None), (value, why)
+        if kept is not None:
+            assert row == {"n": decimal.Decimal(kept)}

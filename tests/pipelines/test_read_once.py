@@ -34,4 +34,6 @@ def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
     else:
         frame = reading.bad(found, page_views, {"page-views": "NN4FUNB8RIaAxdvrp36PAw"})
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json") == 1, plan
+    # Which field does not fit is looked for in dead letters, by other readings.
+    assert plan.count("from_json(StructField(id,StringType") == 1, plan
+    assert way == "dead letters" or plan.count("from_json") == 1, plan

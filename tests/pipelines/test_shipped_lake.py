@@ -18,20 +18,21 @@ from headrace.cli.main import app
 from headrace.client.connection import Connection
 from headrace.client.topics import Topics
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.running import Runner
 from headrace.pipelines.shipped import lake_tables, topic_to_lake
-from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.pipelines import lakes
 from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
 
 pytestmark = pytest.mark.timeout(1200)
 
-Fill = Callable[[Lake], LakeRunner]
+Fill = Callable[[Lake], Runner]
 OF_THE_RECORD = {"_record_key", "_record_partition", "_record_offset", "_record_time"}
 
 
 @pytest.fixture
 def fill(spark: SparkSession, connection: Connection, tmp_path: Path) -> Fill:
-    def run(lake: Lake) -> LakeRunner:
+    def run(lake: Lake) -> Runner:
         return lakes.fill(lake, connection, tmp_path)
 
     return run
@@ -143,10 +144,10 @@ def test_columns_grow_and_the_past_stays_readable_until_it_is_forgotten(
     ]
     assert set(table.columns) == {"id", "name", "first seen", "at", "tags"} | OF_THE_RECORD
     assert rows(table, *names) == held
-    [bad_list, broken, typed, null] = reasons(connection, lake, 4)
+    [typed, bad_list, broken, null] = reasons(connection, lake, 4)
     assert bad_list == broken == "the value is no JSON object"
     assert null == "the value is null"
-    assert "is not JSON of the schema" in typed
+    assert typed.startswith("the field ") and ", which is no " in typed
 
     # The past, by its version and by the moment that the list of versions says.
     before = lake_tables.rows_of(spark, place, version=first.version)
@@ -215,6 +216,8 @@ def test_the_last_value_of_each_key(
         expected
     )
     assert reasons(connection, lake, 1) == ["the key is null"]
+    [detail] = spark.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()
+    assert (detail["properties"], detail["minReaderVersion"]) == ({}, 1)  # any reader can read it
     # Before the second round: what it deleted was there, what it added was not.
     old = lake_tables.versions(spark, place)[1].version
     assert "new" not in lake_tables.rows_of(spark, place, version=old).columns
@@ -273,7 +276,7 @@ def test_avro_values_whose_schema_changes(
         (2, "x"),
     ]
     put(connection, topic, b"\x02x", keys=["a"])
-    with pytest.raises(PipelineError, match="id is bigint, not string: fill another one"):
+    with pytest.raises(PipelineError, match="id is bigint, not string: write to another table"):
         fill(lake(("id", "string")))
 
 

@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from headrace.client.connection import Connection
 from headrace.client.producer import Producer
 from headrace.client.topics import Topics
+from headrace.pipelines.running import Runner
 from headrace.pipelines.shipped import customers, lake_tables
 from headrace.pipelines.shipped.generator import generate
-from headrace.pipelines.shipped.topic_to_lake import Lake, LakeRunner
+from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.interop.brokers import make_node
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.orders import MASTER, QUICK
@@ -45,8 +46,8 @@ def lake(connection: Connection, data: Path, spark: SparkSession) -> Rows:
             producer.send(TOPIC, value, key=key)
         producer.send(TOPIC, b"{broken", key=b"bad")
     lake = Lake(topic=TOPIC, upsert=True)
-    runner = LakeRunner(
-        lake=lake,
+    runner = Runner(
+        growth=lake.growth(),
         pipeline=lake.pipeline(),
         connection=connection,
         data=data,

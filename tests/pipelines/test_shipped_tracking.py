@@ -161,7 +161,8 @@ def test_visitors_are_counted_within_the_error_that_is_promised(spark: SparkSess
         )
 
     views = functools.reduce(DataFrame.union, [minute(n, size) for n, size in enumerate(sizes)])
-    found = in_plain_python(web_tracking.counted(views, "1 minute", "minute").collect())
+    minutes = web_tracking.page_views(views)
+    found = in_plain_python(minutes.collect())
     assert [row[0] for row in found] == [BEGIN_MS + n * plain.MINUTE_MS for n in range(3)]
     for (_, seen, visitors, new, pages), exact in zip(found, sizes, strict=True):
         assert (seen, pages) == (2 * exact, 2)

@@ -20,7 +20,7 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.client.connection import Connection
 from headrace.client.errors import explain, kafka_error
 from headrace.client.topics import Topics
-from headrace.pipelines import reading
+from headrace.pipelines import reading, record_place
 from headrace.pipelines.declaration import Console, Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
 
@@ -135,10 +135,15 @@ def run_batch(streaming: Streaming, ends: str) -> None:
     for name in reading.STARTING:
         options.pop(name, None)
     options |= {"startingOffsets": "earliest", "endingOffsets": ends}
-    rows = streaming.spark.read.format("kafka").options(**options).load()
-    if source.schema is not None:
-        found = reading.parsed(rows, source)
+    records = streaming.spark.read.format("kafka").options(**options).load()
+    once = (f"{streaming.writer.stream}.backfill", 0)
+    streaming.topic_ids.check()
+    if source.schema is None:
+        base = record_place.beside(records, streaming.pipeline)
+        rows, latest = record_place.ordered(streaming.pipeline, base, streaming.result)
+        streaming.writer.write(rows, once, latest)
+    else:
+        found = reading.parsed(records, source)
         streaming.bury(found)
-        rows = reading.good(found, source)
-    name = f"{streaming.writer.stream}.backfill"
-    streaming.writer.write(streaming.result(rows), (name, 0))
+        streaming.write(found, once)
+    streaming.topic_ids.check()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headrace.pipelines import span as spans
+from headrace.pipelines.exact import UNITS
+from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.schema import AVRO, INFER, avro_of, ddl_of
 
@@ -37,6 +40,9 @@ class Topic:
     them (key, value, topic, partition, offset, timestamp), and none is bad. `late` is how long a
     row may come after newer ones and still count, by the column `event_time`. With `record` there
     is a column of that name with the record's key, topic, partition, offset and timestamp.
+    `unit` is what a number in a column of times counts since 1970: "milliseconds" unless it says
+    "seconds", "microseconds" or "nanoseconds".
+    `expect` are rules for rows, made by `expect(...)`.
     `starting` is "earliest", "latest", a moment, or the offset of each partition. With `pattern`
     the name is a regular expression and all topics that match it are read.
 
@@ -52,10 +58,12 @@ class Topic:
     format: str = "json"
     event_time: str | None = None
     late: str | None = None
+    unit: str = "milliseconds"
     record: bool = False
     starting: str | datetime | dict[int, int] = "earliest"
     per_batch: int | None = None
     pattern: bool = False
+    expect: tuple[Expectation, ...] = ()
     key: str | None = None
     options: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -68,12 +76,16 @@ class Topic:
         _both_or_none(said, self.event_time, self.late)
         if self.format not in VALUES:
             raise PipelineError(f"{said}: format= is one of {', '.join(VALUES)}.")
+        if self.unit not in UNITS:
+            raise PipelineError(f"{said}: unit= is one of {', '.join(UNITS)}.")
         if self.event_time is not None and self.schema is None:
             raise PipelineError(f"{said}: event_time= needs a schema= with that column.")
         if self.format in AVRO and self.schema is None:
             raise PipelineError(f"{said}: Avro needs schema=, an Avro schema.")
         if self.record and self.schema is None:
             raise PipelineError(f"{said}: without schema= all of the record is there.")
+        if self.expect and self.schema is None:
+            raise PipelineError(f"{said}: expect= needs a schema=.")
         if self.per_batch is not None and self.per_batch < 1:
             raise PipelineError(f"{said}: per_batch= is 1 or more.")
         self._check_starting(said)
@@ -230,6 +242,7 @@ class Pipeline:
     source: Source
     sink: Sink
     function: Transform
+    zone: str = "UTC"  # of days, and of times that are written without one
 
     def __call__(self, rows: Any) -> Any:
         return self.function(rows)
@@ -254,7 +267,13 @@ class Pipeline:
     def describe(self) -> dict[str, str]:
         """What a checkpoint belongs to: another source or sink cannot go on with it."""
         source = self.source.name if self.topic is not None else f"table {self.source.name}"
-        return {"source": source, "sink": _place_of(self.sink), "kind": kind_of(self.sink)}
+        sink = {"sink": _place_of(self.sink), "kind": kind_of(self.sink)}
+        return {"source": source, **sink, "zone": self.zone}
+
+    def in_zone(self, zone: str) -> Pipeline:
+        """The same, with the days of another zone."""
+        must_be_zone(zone)
+        return replace(self, zone=zone)
 
 
 def kind_of(sink: Sink) -> str:
@@ -269,16 +288,27 @@ def _place_of(sink: Sink) -> str:
     return sink.shown if isinstance(sink, Jdbc) else sink.name
 
 
+def must_be_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PipelineError(
+            f"{zone!r} is no time zone: write one such as Europe/Berlin or UTC."
+        ) from None
+
+
 def pipeline(
-    *, source: Source, sink: Sink, name: str | None = None
+    *, source: Source, sink: Sink, name: str | None = None, zone: str = "UTC"
 ) -> Callable[[Transform], Pipeline]:
-    """Make a pipeline of a function; its name is the function's, with - for _, unless given."""
+    """Make a pipeline of a function; its name is the function's, with - for _, unless given.
+    `zone` is where its days begin, such as "Europe/Berlin"."""
+    must_be_zone(zone)
 
     def made(function: Transform) -> Pipeline:
         called = name or function.__name__.replace("_", "-")
         if not NAME.fullmatch(called):
             raise PipelineError(f"{called!r} is no name of a pipeline: letters, digits, - and _.")
-        whole = Pipeline(name=called, source=source, sink=sink, function=function)
+        whole = Pipeline(name=called, source=source, sink=sink, function=function, zone=zone)
         _check(whole)
         return whole
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.pipelines.declaration import Pipeline
 
 GONE = (
@@ -45,9 +47,57 @@ OTHER_STATE = (
 )
 
 
+PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Warning|Stop\w*))(?:: (.*))?$")
+CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.+)$", re.MULTILINE)
+NO_COLUMN = re.compile(
+    r"\[UNRESOLVED_COLUMN[^\]]*\].*? with name `?(.+?)`? cannot be resolved"
+    r"(?:\. Did you mean one of the following\? \[(.*?)\])?",
+    re.DOTALL,
+)
+ERROR_CLASS, SQL_STATE = re.compile(r"^\[[A-Z0-9_.]+\] "), re.compile(r"\s*SQLSTATE: \w{5}.*$")
+# Frames that are not the person's own.
+OURS = ("/pyspark/", "/py4j/", "/headrace/")
+MOST = 400
+
+
+def innermost(said: str) -> str:
+    """The cause that all others come from, without stacks: of Python its last error and the line of
+    the person's own code, of Java the last cause, else the first line."""
+    if (column := NO_COLUMN.search(said)) is not None:
+        there = (column[2] or "").replace("`", "")
+        return f"there is no column {column[1].replace('`', '')}" + (
+            f"; there are {there}" if there else ""
+        )
+    if "Traceback (most recent call last)" in said and (python := _of_python(said)):
+        return python
+    causes = CAUSE.findall(said)
+    text = causes[-1][1] if causes else " ".join(line.strip() for line in said.splitlines()[:2])
+    return SQL_STATE.sub("", ERROR_CLASS.sub("", text.strip())).rstrip(" .;")[:MOST]
+
+
+def _of_python(said: str) -> str | None:
+    trace = said[said.rindex("Traceback (most recent call last)") :]
+    where, error = "", None
+    for line in trace.splitlines()[1:]:
+        text = line.strip()
+        if (frame := PYTHON_FRAME.match(text)) is not None:
+            if not any(part in frame[1] for part in OURS):
+                where = f" in {frame[3]} ({frame[1].rpartition('/')[2]}, line {frame[2]})"
+        elif (found := PYTHON_ERROR.match(text)) is not None:
+            name, message = found[1].rpartition(".")[2], found[2]
+            error = f"{name}: {message}" if message else name
+            break
+    return None if error is None else f"{error}{where}"[:MOST]
+
+
+def is_gone(said: str) -> bool:
+    """Whether records that had still to be read are not there any more."""
+    return any(sign in said.lower() for sign in GONE)
+
+
 def explained(pipeline: Pipeline, said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    first = " ".join(lines[:2])[:600] if lines else "Spark gave no reason"
+    first = innermost(said) if said.strip() else "Spark gave no reason"
     lower = said.lower()
 
     def has(signs: tuple[str, ...]) -> bool:
@@ -58,7 +108,7 @@ def explained(pipeline: Pipeline, said: str) -> str:
             "a batch has two rows with the same key: name the column that says which is newer "
             "with Table(..., newest=)"
         )
-    elif has(GONE):
+    elif is_gone(said):
         first = (
             f"records that it had still to read are gone from {pipeline.source.name} (the topic "
             "was deleted, or retention was quicker); begin anew with `headrace pipeline reset "

@@ -8,14 +8,16 @@ lie in `<data>/tables/`. Knows no Spark.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ DEFAULT = "headrace-pipelines"
 OLD_SPARK_WITHIN_S = 60.0
 # Sinks that are folders, by the first word of their kind.
 FILE_KINDS = ("delta", "iceberg", "parquet")
+# What was the case before it was written down.
+BEFORE = {"zone": "UTC"}
 
 
 class Folder:
@@ -58,9 +62,9 @@ class Folder:
             known = {"id": uuid.uuid4().hex, **pipeline.describe()}
             _write(path, known)
         for part, now in pipeline.describe().items():
-            if known.get(part) != now:
+            if (before := known.get(part, BEFORE.get(part))) != now:
                 raise PipelineError(
-                    f"The checkpoint of {self.name} belongs to the {part} {known.get(part)}, not "
+                    f"The checkpoint of {self.name} belongs to the {part} {before}, not "
                     f"{now}: give the pipeline another name, or begin anew with "
                     f"`headrace pipeline reset {self.name}`."
                 )
@@ -74,6 +78,14 @@ class Folder:
 
     def progress(self) -> dict[str, Any] | None:
         return _read(self.state / "progress.json", if_whole=True)
+
+    def keep_failure(self, sentence: str, at_ms: int) -> None:
+        """Why its last run ended; for people, so a disk that refuses it is no second failure."""
+        with suppress(OSError):
+            _write(self.state / "failure.json", {"sentence": sentence, "at_ms": at_ms})
+
+    def failure(self) -> dict[str, Any] | None:
+        return _read(self.state / "failure.json", if_whole=True)
 
     def schema(self) -> str | None:
         """The schema that was inferred once."""
@@ -101,6 +113,14 @@ class Folder:
 
     def keep_topic_ids(self, ids: dict[str, str]) -> None:
         _write(self.state / "topics.json", ids)
+
+    def dead_letters_before(self) -> int | None:
+        """How many there were in the topic of dead letters before this checkpoint began."""
+        found = (_read(self.state / "dead-letters.json", if_whole=True) or {}).get("before")
+        return found if isinstance(found, int) else None
+
+    def keep_dead_letters_before(self, count: int) -> None:
+        _write(self.state / "dead-letters.json", {"before": count})
 
     # ---- the Spark of the run before
 
@@ -190,6 +210,41 @@ def table_place(data: Path, name: str) -> str:
     if "://" in name:
         return name
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
+
+
+@contextmanager
+def table_held(place: str, *, alone: bool) -> Iterator[None]:
+    """While a table on this machine is written. Who replaces rows writes `alone`: an older number
+    that is merged beside a newer one would stay. Appends may be many."""
+    if "://" in place:
+        yield
+        return
+    with _lock_of(place).open("a+") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise PipelineError(
+                f"The table {place} is being written by process {file.read() or 'unknown'}: let it "
+                "end or stop it first, or write to another table."
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _lock_of(place: str) -> Path:
+    """Beside the table, or where only the table itself may be written, by its name elsewhere."""
+    path = Path(place).parent / f".{Path(place).name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError:
+        name = hashlib.sha256(place.encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"headrace-table-{name}.lock"
+    return path
 
 
 def known(data: Path) -> list[Folder]:

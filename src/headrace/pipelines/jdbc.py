@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Jdbc
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.writing import Once, newest
+from headrace.pipelines.latest import ByColumns, Latest
+from headrace.pipelines.record_place import TOPIC
+from headrace.pipelines.writing import Once, Say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +27,7 @@ BATCHES = "headrace_batches"
 # Of the driver and of Spark's writer: many rows per round trip.
 QUICK = {"reWriteBatchedInserts": "true", "batchsize": "10000"}
 
-NO_SUCH_INDEX, TWICE_IN_ONE = "42P10", "21000"
+NO_SUCH_INDEX, TWICE_IN_ONE, OTHER_TYPE = "42P10", "21000", "42804"
 
 
 def quoted(name: str) -> str:
@@ -47,8 +49,11 @@ def stage_of(sink: Jdbc, stream: str) -> str:
     return beside(sink, f"headrace_stage_{digest}")
 
 
-def statements(sink: Jdbc, stage: str, columns: Sequence[str]) -> list[str]:
-    """SQL from the batch's own table to the sink's. Knows no Spark."""
+def statements(
+    sink: Jdbc, stage: str, columns: Sequence[str], order: Sequence[str] = ()
+) -> list[str]:
+    """SQL from the batch's own table to the sink's; a row stays if it is greater by `order`. Knows
+    no Spark."""
     target, names = target_of(sink), ", ".join(quoted(column) for column in columns)
     keys = ", ".join(quoted(key) for key in sink.keys)
     unique = f", PRIMARY KEY ({keys})" if keys else ""
@@ -57,16 +62,32 @@ def statements(sink: Jdbc, stage: str, columns: Sequence[str]) -> list[str]:
         others = [column for column in columns if column not in sink.keys]
         changed = ", ".join(f"{quoted(one)} = EXCLUDED.{quoted(one)}" for one in others)
         taken += f" ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if others else "NOTHING")
-        if others and sink.newest is not None:
-            column = quoted(sink.newest)
-            taken += f" WHERE t.{column} IS NULL OR EXCLUDED.{column} >= t.{column}"
+        if others and order:
+            taken += f" WHERE t.{quoted(order[0])} IS NULL OR {_is_newer(order)}"
     return [
         f"CREATE TABLE IF NOT EXISTS {target} (LIKE {stage}{unique})",
         taken,
     ]
 
 
-def write(rows: DataFrame, sink: Jdbc, stream: str, once: Once | None) -> None:
+def _is_newer(order: Sequence[str]) -> str:
+    """Where a row of before has no place, the new one stays."""
+    none = {one: "''" if one == TOPIC else "-1" for one in order[1:]}
+    sides = []
+    for side in ("EXCLUDED", "t"):
+        rest = (f"COALESCE({side}.{quoted(one)}, {none[one]})" for one in order[1:])
+        sides.append(", ".join([f"{side}.{quoted(order[0])}", *rest]))
+    return f"({sides[0]}) >= ({sides[1]})"
+
+
+def write(
+    rows: DataFrame,
+    sink: Jdbc,
+    stream: str,
+    once: Once | None,
+    latest: Latest | None,
+    note: Say,
+) -> None:
     from py4j.protocol import Py4JJavaError
 
     missing = [key for key in sink.keys if key not in rows.columns]
@@ -75,8 +96,10 @@ def write(rows: DataFrame, sink: Jdbc, stream: str, once: Once | None) -> None:
     stage = stage_of(sink, stream)
     given = {"url": sink.url, "dbtable": stage, "driver": DRIVER, **QUICK, **sink.options}
     try:
-        newest(rows, sink).write.format("jdbc").options(**given).mode("overwrite").save()
-        _take_over(rows, sink, stage, once)
+        chosen = rows if latest is None else latest.of_each_key(rows, sink.keys)
+        chosen.write.format("jdbc").options(**given).mode("overwrite").save()
+        order = latest.columns if isinstance(latest, ByColumns) else ()
+        _take_over(rows, sink, stage, once, order, note)
     except Py4JJavaError as failure:
         raise PipelineError(_explained(sink, failure.java_exception)) from failure
 
@@ -107,19 +130,48 @@ def _connect(spark: SparkSession, sink: Jdbc) -> Any:
     return jvm.org.postgresql.Driver().connect(sink.url, properties)
 
 
-def _take_over(rows: DataFrame, sink: Jdbc, stage: str, once: Once | None) -> None:
+def _take_over(
+    rows: DataFrame,
+    sink: Jdbc,
+    stage: str,
+    once: Once | None,
+    order: Sequence[str],
+    note: Say,
+) -> None:
     """One transaction; closing a connection that has not committed undoes it."""
     connection = _connect(rows.sparkSession, sink)
     try:
         connection.setAutoCommit(False)
         statement = connection.createStatement()
         if once is None or _first_time(connection, beside(sink, BATCHES), once):
-            for order in statements(sink, stage, rows.columns):
-                statement.executeUpdate(order)
+            make, take = statements(sink, stage, rows.columns, order)
+            statement.executeUpdate(make)
+            _widen(connection, sink, stage, note)
+            statement.executeUpdate(take)
         statement.executeUpdate(f"DROP TABLE {stage}")
         connection.commit()
     finally:
         connection.close()
+
+
+def _widen(connection: Any, sink: Jdbc, stage: str, note: Say) -> None:
+    """Columns that the batch has and the table has not."""
+    asked = connection.prepareStatement(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = ?::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN "
+        "(SELECT attname FROM pg_attribute WHERE attrelid = ?::regclass AND NOT attisdropped)"
+    )
+    asked.setString(1, stage)
+    asked.setString(2, target_of(sink))
+    found, new = asked.executeQuery(), []
+    while found.next():
+        new.append((str(found.getString(1)), str(found.getString(2))))
+    for name, kind in new:
+        added = f"ALTER TABLE {target_of(sink)} ADD COLUMN {quoted(name)} {kind}"
+        connection.createStatement().executeUpdate(added)
+    if new:
+        shown = ", ".join(f"{name} {kind}" for name, kind in new)
+        note(f"new columns in {sink.name}: {shown}")
 
 
 def _first_time(connection: Any, batches: str, once: Once) -> bool:
@@ -146,5 +198,10 @@ def _explained(sink: Jdbc, failure: Any) -> str:
         return (
             f"A batch has two rows with the same key for {sink.name}: name the column that says "
             "which is newer with Jdbc(..., newest=)."
+        )
+    if state == OTHER_TYPE:
+        return (
+            f"{sink.shown} did not take a batch, as a column of it has another type: "
+            f"{failure.getMessage()}. Write to another table, or change the column there."
         )
     return f"{sink.shown} did not take a batch: {failure.getMessage()}"

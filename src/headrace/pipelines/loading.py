@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.installation import command_to_add
 from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.explaining import innermost
 from headrace.pipelines.failure import PipelineError
 
 
-def pipelines_in(path: Path) -> dict[str, Pipeline]:
-    """By name. The file's own folder can be imported from, as if Python ran the file."""
+def pipelines_in(
+    path: Path, start_spark: Callable[[], object] | None = None
+) -> dict[str, Pipeline]:
+    """By name. The file's own folder can be imported from, as if Python ran the file. Some of
+    PySpark's functions, such as `col`, want a Spark that runs: where a file calls them outside of
+    its functions, `start_spark` is called and the file loaded again."""
     if not path.is_file():
         raise PipelineError(f"There is no file {path}.")
     if str(path.parent.absolute()) not in sys.path:
@@ -23,12 +30,24 @@ def pipelines_in(path: Path) -> dict[str, Pipeline]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # pydantic looks names up there
     try:
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception:
+            if start_spark is None or not _wants_spark():
+                raise
+            start_spark()
+            spec.loader.exec_module(module)
     except ModuleNotFoundError as missing:
         raise PipelineError(
             f"{path} needs {missing.name}, which is not installed"
             + (f": {command_to_add('spark')}" if missing.name == "pyspark" else ".")
         ) from missing
+    except PipelineError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - the person's own file may raise anything
+        raise PipelineError(
+            f"{path} cannot be loaded: {innermost(traceback.format_exc())}."
+        ) from failure
     found: dict[str, Pipeline] = {}
     for value in vars(module).values():
         if isinstance(value, Pipeline) and found.setdefault(value.name, value) is not value:
@@ -36,11 +55,17 @@ def pipelines_in(path: Path) -> dict[str, Pipeline]:
     return found
 
 
-def load(which: str) -> Pipeline:
+def _wants_spark() -> bool:
+    """Whether PySpark has been imported and no Spark runs yet."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is None
+
+
+def load(which: str, start_spark: Callable[[], object] | None = None) -> Pipeline:
     file, colon, name = which.partition(":")
     if not colon and not file.endswith(".py") and "/" not in file:
         return _shipped(file)
-    found = pipelines_in(Path(file))
+    found = pipelines_in(Path(file), start_spark)
     if not name and len(found) == 1:
         return next(iter(found.values()))
     wanted = found.get(name) or found.get(name.replace("_", "-"))

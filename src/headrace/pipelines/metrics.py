@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.installation import command_to_add
@@ -30,6 +31,12 @@ GAUGES = {
     "state_rows": ("state_rows", "Rows kept in state."),
     "state_bytes": ("state_bytes", "Memory of the state."),
     "took_ms": ("batch_milliseconds", "How long the last batch took."),
+    "rows_per_second": ("rows_per_second", "Rows of the last batch by its time."),
+}
+# Moments, as seconds that have passed since.
+SINCE = {
+    "time": ("seconds_since_batch", "Since the last batch with rows began."),
+    "event_time": ("event_time_delay_seconds", "Since the newest event time of the last batch."),
 }
 
 
@@ -51,6 +58,19 @@ class PipelineCollector:
                 family = kind(PREFIX + name, text, labels=["pipeline"])
                 family.add_metric([self._folder.name], float(known.get(key) or 0))
                 yield family
+        for key, (name, text) in SINCE.items():
+            if (passed := seconds_since(known.get(key), datetime.now(UTC))) is not None:
+                family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline"])
+                family.add_metric([self._folder.name], passed)
+                yield family
+
+
+def seconds_since(moment: Any, now: datetime) -> float | None:
+    """From a moment as Spark writes it, 2026-01-31T12:00:00.000Z; None for what is none."""
+    try:
+        return (now - datetime.fromisoformat(str(moment))).total_seconds()
+    except (ValueError, TypeError):
+        return None
 
 
 @contextmanager
@@ -63,7 +83,7 @@ def served(folder: Folder, place: str | None) -> Iterator[None]:
         from prometheus_client import CollectorRegistry, start_http_server
     except ModuleNotFoundError:
         raise PipelineError(
-            f"--window needs prometheus-client: {command_to_add('spark')}"
+            f"--metrics needs prometheus-client: {command_to_add('spark')}"
         ) from None
     host, port = _address(place)
     registry = CollectorRegistry()

@@ -10,7 +10,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class Progress:
-    """`behind` is how many records the topic had beyond this batch when it was planned."""
+    """`behind` is how many records the topic had beyond this batch: when it was planned, as Spark
+    says it, or when it was told of, where the broker was asked."""
 
     batch: int
     time: str
@@ -21,6 +22,7 @@ class Progress:
     state_rows: int
     state_bytes: int
     dropped_late: int
+    event_time: str | None = None  # the newest one of the batch
 
     def line(self) -> str:
         """Lines of one run stand in columns."""
@@ -66,7 +68,17 @@ def read(report: Mapping[str, Any]) -> Progress:
         state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
         state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
         dropped_late=sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators),
+        event_time=(report.get("eventTime") or {}).get("max"),
     )
+
+
+def behind(report: Mapping[str, Any], ends: Mapping[str, Mapping[str, int]]) -> int:
+    """How many records lie between what a batch took and the ends of the topics."""
+    done: dict[tuple[str, str], int] = {}
+    for source in report.get("sources") or []:
+        done |= _offsets(source.get("endOffset"))
+    latest = _offsets({topic: dict(partitions) for topic, partitions in ends.items()})
+    return sum(max(0, last - done.get(place, 0)) for place, last in latest.items())
 
 
 def _behind(source: Mapping[str, Any]) -> int:

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.contract.headers import MESSAGE_ID
-from headrace.pipelines import strict
+from headrace.pipelines import exact, strict
 from headrace.pipelines.declaration import Pipeline, Topic
+from headrace.pipelines.explaining import innermost
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.schema import VARIANT, enveloped, from_seen
 
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
 WHY = "_headrace_why"
 PARSED = "_headrace_parsed"
 CORRUPT = "_headrace_corrupt"
+READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimals in their types
+WHOLE, BROKEN = "_headrace_whole", "_headrace_broken"
 AHEAD = "1 day"
+MISFIT = "the value does not fit the schema"
 NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
+# NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
+JSON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
 # Options that say where a stream begins, and how much it takes; a batch says it otherwise.
 STARTING = (
@@ -116,7 +127,31 @@ def parsed(records: DataFrame, topic: Topic) -> DataFrame:
     else:
         found, reasons = _json(records, topic)
     null = F.when(F.col("value").isNull(), F.lit("the value is null"))
-    return found.withColumn(WHY, F.coalesce(null, *reasons, *_time_reasons(found, topic)))
+    why = F.coalesce(null, *reasons, *_time_reasons(found, topic))
+    return _expected(found.withColumn(WHY, why), topic)
+
+
+def _expected(found: DataFrame, topic: Topic) -> DataFrame:
+    """With the rules of the topic in WHY; they name the columns of the rows as they are."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    if not topic.expect:
+        return found
+    columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
+    rows = found.select(F.struct("*").alias(WHOLE), *columns)
+    rules = [
+        F.when(~F.coalesce(F.expr(f"({one.rule})").cast("boolean"), F.lit(False)), F.lit(one.why))
+        for one in topic.expect
+    ]
+    try:
+        asked = rows.select(WHOLE, F.coalesce(*rules, F.lit(None)).alias(BROKEN))
+    except AnalysisException as failure:
+        raise PipelineError(
+            f"Topic {topic.name}: expect= does not fit the schema: {innermost(str(failure))}."
+        ) from None
+    whole = asked.select(f"{WHOLE}.*", BROKEN)
+    return whole.withColumn(WHY, F.coalesce(WHY, BROKEN)).drop(BROKEN)
 
 
 def _read_once(value: Column) -> Column:
@@ -132,25 +167,27 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = schema_of(topic)
-    wanted = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    # NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": CORRUPT,
-        "allowNonNumericNumbers": "false",
-    }
+    read = exact.read_as(schema)
+    assert isinstance(read, StructType)
+    wanted = StructType([*read.fields, StructField(CORRUPT, StringType())])
     text = F.col("value").cast("string")
-    found = records.withColumn(PARSED, _read_once(F.from_json(text, wanted, options)))
-    field = F.col(PARSED)
-    wrong = f"the value is not JSON of the schema {schema.simpleString()}"[:1000]
+    found = records.withColumn(READ, _read_once(F.from_json(text, wanted, JSON)))
+    value = F.col(READ)
+    if exact.is_plain(schema):
+        found = found.withColumn(PARSED, value).drop(READ)
+        value = F.col(PARSED)
+    else:
+        typed = F.struct(*exact.columns(value, schema, topic.unit))
+        found = found.withColumn(PARSED, _read_once(typed))
     reasons = [
         F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
         # Spark would take the first of a list of objects and drop the others.
         F.when(strict.is_list(text), F.lit("the value is a list, not an object")),
-        F.when(field.isNull() | field[CORRUPT].isNotNull(), F.lit(wrong)),
+        F.when(value.isNull() | value[CORRUPT].isNotNull(), F.lit(MISFIT)),
         F.when(~strict.is_one_value(text), F.lit(MORE)),
+        strict.half_pair(text),
     ]
-    return found, reasons + strict.reasons(field, schema)
+    return found, reasons + strict.reasons(value, F.col(PARSED), schema, topic.unit)
 
 
 def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
@@ -163,6 +200,7 @@ def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
         F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
         F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON")),
         F.when(~strict.is_one_value(text), F.lit(MORE)),
+        strict.half_pair(text),
     ]
 
 
@@ -217,17 +255,31 @@ def _columns(found: DataFrame) -> list[str]:
     return [name for name in names if name != CORRUPT]
 
 
-def good(found: DataFrame, topic: Topic) -> DataFrame:
-    """The rows that the function gets."""
+def good(found: DataFrame, topic: Topic, place: Mapping[str, str] | None = None) -> DataFrame:
+    """The rows that the function gets; `place` names columns of the record to have beside them."""
     from pyspark.sql import functions as F
 
     columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
     if topic.record:
         columns.append(F.struct(*RECORD).alias("record"))
+    columns += [F.col(source).alias(name) for name, source in (place or {}).items()]
     rows = found.where(F.col(WHY).isNull()).select(*columns)
     if topic.event_time is not None and topic.late is not None:
         rows = rows.withWatermark(topic.event_time, topic.late)
     return rows
+
+
+def reason(found: DataFrame) -> Column:
+    """WHY, for people: which field of a value does not fit is looked for only here, where the rows
+    are few, as it takes a reading of each field."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    kind = found.schema[PARSED].dataType
+    assert isinstance(kind, StructType)
+    fields = StructType([one for one in kind.fields if one.name != CORRUPT])
+    named = strict.misfit(F.col("value").cast("string"), fields, JSON, CORRUPT)
+    return F.when(F.col(WHY) == MISFIT, named).otherwise(F.col(WHY))
 
 
 def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
@@ -236,7 +288,7 @@ def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> D
 
     said = {
         "headrace-dead-error": F.lit("headrace.pipelines.BadRecord"),
-        "headrace-dead-message": F.col(WHY),
+        "headrace-dead-message": reason(found),
         "headrace-dead-attempts": F.lit("1"),
         "headrace-dead-topic": F.col("topic"),
         "headrace-dead-partition": F.col("partition").cast("string"),

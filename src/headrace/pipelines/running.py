@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,17 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.java_names import as_java
 from headrace.client.topics import Topics
 from headrace.pipelines import backfill as backfills
-from headrace.pipelines import bar, reading, session, tables, topic_ids, writing
+from headrace.pipelines import bar, reading, record_place, session, tables, writing
 from headrace.pipelines import progress as progress_of
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.explaining import explained
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder, table_place
+from headrace.pipelines.folder import Folder, table_held, table_place
+from headrace.pipelines.latest import Latest
 from headrace.pipelines.sinks import Writer, stream_id
 from headrace.pipelines.span import Span
-from headrace.pipelines.streaming import Streaming
+from headrace.pipelines.streaming import Growth, Streaming
+from headrace.pipelines.topic_ids import TopicIds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,27 +48,36 @@ class Runner:
     master: str = "local[*]"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     every_ms: int = 0  # a stream's batch begins so long after the one before began
-    dead: int = 0
+    growth: Growth | None = None  # for lake tables
+    py_files: tuple[Path, ...] = ()  # what the functions import, for workers elsewhere
+    dead: int = 0  # records in the topic of dead letters since the checkpoint began
     stopping: bool = False
     topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
+
+    def __post_init__(self) -> None:
+        """A zone among Spark's settings is the pipeline's: one for days and for their dates."""
+        if (zone := self.spark_settings.get(session.ZONE)) is not None:
+            self.pipeline = self.pipeline.in_zone(zone)
 
     # ---- as a stream
 
     def stream(self, *, once: bool = False, backfill: bool = False) -> None:
         """Until it is stopped; with `once` until everything that is there now is done."""
+        session.must_be_installed()
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
         folder = Folder(self.data, self.pipeline.name)
-        with folder.held():
+        with folder.held(), self._table_held(None):
             identity = folder.identity(self.pipeline)
-            self.dead = int((folder.progress() or {}).get("dead", 0))
             self._prepare_topics()
-            topic_ids.check(folder, self.connection, self.topics)
+            ids = TopicIds(folder, self.connection, self.pipeline.topic)
+            ids.begin()
+            self._count_dead(folder)
             with self._stopped_by_signals():
                 spark = self._spark_for(folder)
                 try:
-                    streaming = self._streaming(spark, folder, identity)
+                    streaming = self._streaming(spark, folder, identity, ids)
                     if backfill:
                         self._backfill(streaming)
                     self._go_on_after_backfill(streaming)
@@ -77,7 +88,9 @@ class Runner:
                 except (Py4JNetworkError, ConnectionError) as gone:
                     raise self._spark_ended() from gone
 
-    def _streaming(self, spark: SparkSession, folder: Folder, identity: str) -> Streaming:
+    def _streaming(
+        self, spark: SparkSession, folder: Folder, identity: str, ids: TopicIds
+    ) -> Streaming:
         stream = stream_id(self.pipeline, identity)
         options = self._source_options()
         return Streaming(
@@ -87,16 +100,19 @@ class Runner:
             writer=self._writer(stream),
             options=options,
             note=self.note,
+            topic_ids=ids,
+            growth=self.growth,
             every_ms=self.every_ms,
-            dead=self.dead,
         )
 
     def _run(self, streaming: Streaming, *, once: bool) -> None:
         queries = streaming.start(once=once)
         try:
-            self._watch(queries, streaming)
+            told = self._watch(queries, streaming)
+            if once and told < 0 and not self.stopping:
+                source = self.pipeline.source.name
+                self.note(f"nothing new in {source} since {self.pipeline.name} ran last")
         finally:
-            self.dead = streaming.dead
             self._end(queries)
 
     def _end(self, queries: list[StreamingQuery]) -> None:
@@ -113,8 +129,9 @@ class Runner:
             f"Spark ended before {self.pipeline.name}: run it again, it goes on at its checkpoint."
         )
 
-    def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> None:
-        """Tell of each batch until the stream ends, fails or is told to stop."""
+    def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> int:
+        """Tell of each batch until the stream ends, fails or is told to stop; says which was the
+        last one, or -1."""
         from pyspark.errors import StreamingQueryException
 
         told = -1
@@ -132,22 +149,69 @@ class Runner:
                 raise streaming.failed from failure
             raise PipelineError(explained(self.pipeline, str(failure))) from failure
         finally:
-            self._tell(queries[0], streaming, told)
+            told = self._tell(queries[0], streaming, told)
+            self._keep_dead(streaming.folder)
+        return told
 
     def _tell(self, query: StreamingQuery, streaming: Streaming, told: int) -> int:
         for report in query.recentProgress:
-            done = progress_of.read(_plain(report))
+            plain = _plain(report)
+            done = progress_of.read(plain)
             if done.batch > told and done.rows:
                 told = done.batch
+                done.behind = self._behind(plain, done.behind)
                 self.note(done.line())
                 self._keep(streaming, done)
+                if streaming.writes_itself:
+                    streaming.topic_ids.check()
         return told
+
+    def _behind(self, report: dict[str, Any], said: int) -> int:
+        """From the broker's own ends: Spark's are those of when the batch was planned, which may
+        have been in a life before this one."""
+        if self.pipeline.topic is None:
+            return said
+        try:
+            return progress_of.behind(
+                report, backfills.committed_ends(self.connection, self.topics)
+            )
+        except (PipelineError, ClientError, KeyError):  # a topic that has gone: the run says so
+            return said
+
+    # ---- dead letters
+
+    def _count_dead(self, folder: Folder) -> None:
+        """By the offsets of their topic: what a run counts itself is lost with it when it is
+        killed."""
+        if not self._has_dead_letters:
+            return
+        try:
+            ends = backfills.committed_ends(self.connection, [self.pipeline.dead_topic])
+        except (PipelineError, ClientError, KeyError):
+            return
+        written = sum(end for partitions in ends.values() for end in partitions.values())
+        before = folder.dead_letters_before()
+        if before is None or before > written:  # at first, or that topic has been made anew
+            known = int((folder.progress() or {}).get("dead", 0)) if before is None else 0
+            before = max(0, written - known)
+            folder.keep_dead_letters_before(before)
+        self.dead = written - before
+
+    def _keep_dead(self, folder: Folder) -> None:
+        self._count_dead(folder)
+        if (last := folder.progress()) is not None and last.get("dead") != self.dead:
+            folder.keep_progress({**last, "dead": self.dead})
+
+    @property
+    def _has_dead_letters(self) -> bool:
+        return self.pipeline.has_bad_records or self.growth is not None
 
     def _keep(self, streaming: Streaming, done: progress_of.Progress) -> None:
         """The last batch, and what there was in all since the checkpoint began."""
         before = streaming.folder.progress() or {}
+        self._count_dead(streaming.folder)
         totals = {
-            "dead": streaming.dead,
+            "dead": self.dead,
             "rows_total": int(before.get("rows_total", 0)) + done.rows,
             "late_total": int(before.get("late_total", 0)) + done.dropped_late,
         }
@@ -170,7 +234,6 @@ class Runner:
             unlimited = {n: v for n, v in streaming.options.items() if n not in reading.STARTING}
             unlimited["startingOffsets"] = "earliest"
             self._run(replace(streaming, options=unlimited), once=True)
-            streaming.dead = self.dead
             if self.stopping:
                 return
         streaming.folder.keep_backfill({**plan, "done": True})
@@ -194,23 +257,35 @@ class Runner:
 
     def history(self, span: Span, *, into: str | None = None) -> None:
         """The function over what lies in the source between two moments, as one batch."""
+        session.must_be_installed()
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
         self._prepare_topics()
-        spark = self._session()
-        writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
-        try:
-            writer.refuse_repeats(spark)
-            with bar.shown(spark, self.draw, "history"):
-                writer.write(self._made(self._past(spark, span)), None)
-        except (PySparkException, Py4JJavaError) as failure:
-            raise PipelineError(explained(self.pipeline, str(failure))) from failure
-        except (Py4JNetworkError, ConnectionError) as gone:
-            raise PipelineError(
-                f"Spark ended before the history of {self.pipeline.name} was written."
-            ) from gone
+        folder = Folder(self.data, self.pipeline.name)
+        with folder.held() if into is None else nullcontext(), self._table_held(into):
+            spark = self._session()
+            writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
+            try:
+                writer.refuse_repeats(spark)
+                with bar.shown(spark, self.draw, "history"):
+                    rows, latest = self._past(spark, span)
+                    writer.write(rows, None, latest)
+            except (PySparkException, Py4JJavaError) as failure:
+                raise PipelineError(explained(self.pipeline, str(failure))) from failure
+            except (Py4JNetworkError, ConnectionError) as gone:
+                raise PipelineError(
+                    f"Spark ended before the history of {self.pipeline.name} was written."
+                ) from gone
         self.note(f"written to {writer.place}")
+
+    def _table_held(self, into: str | None) -> AbstractContextManager[None]:
+        """So that no other process writes the table meanwhile."""
+        sink = self.pipeline.sink
+        if not isinstance(sink, Table):
+            return nullcontext()
+        alone = sink.upserts or sink.format == "parquet"
+        return table_held(table_place(self.data, into or sink.name), alone=alone)
 
     def _made(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -222,25 +297,30 @@ class Runner:
             )
         return made
 
-    def _past(self, spark: SparkSession, span: Span) -> DataFrame:
-        source = self.pipeline.source
+    def _past(self, spark: SparkSession, span: Span) -> tuple[DataFrame, Latest | None]:
+        """The rows, and how to tell the newer of two of a key."""
+        source, pipeline = self.pipeline.source, self.pipeline
         if isinstance(source, Table):
             place = table_place(self.data, source.name)
-            return tables.within(tables.whole(spark, source, place), source, span)
+            rows = tables.within(tables.whole(spark, source, place), source, span)
+            return record_place.ordered(pipeline, rows, self._made)
         options = self._source_options()
-        folder = Folder(self.data, self.pipeline.name)
+        folder = Folder(self.data, pipeline.name)
         source = self._with_schema(spark, folder, options).source
         assert isinstance(source, Topic)
         for name in reading.STARTING:
             options.pop(name, None)
         records = spark.read.format("kafka").options(**options | span.options()).load()
         if source.schema is None:
-            return records
+            base = record_place.beside(records, pipeline)
+            return record_place.ordered(pipeline, base, self._made)
         found = reading.parsed(records, source)
         [(whole, bad)] = found.selectExpr("count(1)", f"count({reading.WHY})").collect()
         self.note(f"{whole:,} records, {bad:,} of them bad (left out; a stream parks them)")
         self.dead = bad
-        return reading.good(found, source)
+        place_of = {name: record_place.SOURCE[name] for name in record_place.carried_by(pipeline)}
+        base = reading.good(found, source, place_of)
+        return record_place.ordered(pipeline, base, self._made)
 
     # ---- both
 
@@ -251,6 +331,7 @@ class Runner:
             data=self.data,
             bootstrap=self.connection.bootstrap,
             say=self.say,
+            note=self.note,
             secured=self._secured(),
         )
 
@@ -288,16 +369,18 @@ class Runner:
 
     def _session(self) -> SparkSession:
         with bar.waiting(self.draw, f"Spark starts on {self.master}"):
-            return session.start(
+            spark = session.start(
                 self.pipeline.name,
                 master=self.master,
-                given=self.spark_settings,
+                given={**self.spark_settings, session.ZONE: self.pipeline.zone},
                 note=self.note,
             )
+        session.ship(spark, self.pipeline.function, self.py_files)
+        return spark
 
     def _prepare_topics(self) -> None:
         """The source must be there; the topic of dead letters and the sink's are made."""
-        made = [self.pipeline.dead_topic] if self.pipeline.has_bad_records else []
+        made = [self.pipeline.dead_topic] if self._has_dead_letters else []
         if isinstance(self.pipeline.sink, Topic):
             made.append(self.pipeline.sink.name)
         try:

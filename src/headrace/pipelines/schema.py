@@ -91,7 +91,9 @@ def from_seen(seen: str, event_time: str | None = None) -> str:
 
 
 def _as_time(column: str, event_time: str) -> str:
-    name, _, _ = column.rpartition(":") if column.endswith(": STRING") else ("", "", "")
+    name, _, kind = column.rpartition(": ")
+    if kind not in ("STRING", "BIGINT"):
+        return column
     return f"{name}: TIMESTAMP" if name.strip("`") == event_time else column
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short.message}%n
 """
 
+ZONE = "spark.sql.session.timeZone"
 # On one machine nothing listens beyond loopback.
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
@@ -44,7 +45,7 @@ LOCAL = {
 ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
+    ZONE: "UTC",
     "spark.sql.extensions": (
         "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -88,13 +89,16 @@ def start(
     name: str, *, master: str, given: Mapping[str, str], note: Say | None = None
 ) -> SparkSession:
     """Takes seconds, and a download the first time; one that runs in this process is taken."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise PipelineError(f"Pipelines need PySpark: {command_to_add('spark')}")
+    must_be_installed()
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    # It writes each refusal of Spark as a line of JSON with the whole stack, 13 kB and more.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     whole = settings(master, given)
     if SparkContext._active_spark_context is None:
         must_answer(master)
@@ -104,6 +108,29 @@ def start(
     except (PySparkException, Py4JError) as failure:
         reason = " ".join(str(failure).split("\n\tat ")[0].split())[:600]
         raise PipelineError(f"Spark does not start on {master}: {reason}") from failure
+
+
+def ship(spark: SparkSession, function: Callable[..., Any], files: Sequence[Path]) -> None:
+    """What workers need of the person's code: functions of the pipeline's own file go with each
+    task, whole, as no worker could import them; what that file imports is sent as files."""
+    from pyspark import cloudpickle
+
+    module = sys.modules.get(function.__module__)
+    own = module is not None and not function.__module__.startswith(("headrace.", "__main__"))
+    if module is not None and own:
+        cloudpickle.register_pickle_by_value(module)
+    for file in files:
+        spark.sparkContext.addPyFile(str(file.absolute()))
+
+
+def must_be_installed() -> None:
+    """Before anything of it is imported."""
+    missing = [one for one in ("pyspark", "delta") if importlib.util.find_spec(one) is None]
+    if missing:
+        raise PipelineError(
+            f"Pipelines need Spark, which is not installed here ({' and '.join(missing)} missing): "
+            f"{command_to_add('spark')}"
+        )
 
 
 def must_answer(master: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether a pipeline keeps state from batch to batch: read from the plan that Spark made of it.
+"""What a pipeline's plan says: whether it keeps state, and whether it can be a stream at all.
 
 What is not known to work row by row is taken to keep state. The parts of a plan that do not stream,
 such as a table that rows are joined with, may do anything.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.failure import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +30,7 @@ ROW_BY_ROW = frozenset(
         "StreamingDataSourceV2Relation",
         "StreamingExecutionRelation",
         "Union",
-        "Join",  # with something that does not stream
+        "Join",  # with something that does not stream; `must_stream` asks which side is kept
         "Repartition",
         "RepartitionByExpression",
         "ResolvedHint",
@@ -66,6 +69,33 @@ def _stateful(node: Node) -> Iterator[str]:
         yield "Join of two streams" if joined else node.name
     for child in node.children:
         yield from _stateful(child)
+
+
+def must_stream(pipeline: Pipeline, rows: DataFrame, mode: str) -> None:
+    """Asks Spark's own check of streams. A function that is called batch by batch would pass
+    without it, and a join that keeps the other side's rows, or a union with a table, would write
+    those again with each batch."""
+    from pyspark.errors import AnalysisException
+
+    if not rows.isStreaming:
+        raise PipelineError(
+            f"{pipeline.name} returned a table that does not come from the rows it was given: it "
+            "would be written again with each batch."
+        )
+    jvm: Any = rows.sparkSession._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(
+            rows._jdf.queryExecution().analyzed(),
+            modes.Update() if mode == "update" else modes.Append(),
+        )
+    except AnalysisException as refusal:
+        said = str(refusal).split(";\n")[0].splitlines()[0]
+        raise PipelineError(
+            f"{pipeline.name} cannot run as a stream: {said}. A join or union must keep only rows "
+            "of the stream; over history it can run as it is (--history ..)."
+        ) from None
 
 
 def plan_of(rows: DataFrame) -> Node:

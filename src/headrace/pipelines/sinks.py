@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.pipelines import jdbc, tables, to_topic, writing
-from headrace.pipelines.declaration import Console, Jdbc, Pipeline, Sink, Topic
+from headrace.pipelines.declaration import Console, Jdbc, Pipeline, Sink, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.folder import table_place
+from headrace.pipelines.latest import Latest
 from headrace.pipelines.reading import security
+from headrace.pipelines.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +41,9 @@ class Writer:
     bootstrap: str
     source_options: dict[str, str]
     say: writing.Say
-    table_made: bool = False  # for upserts: no need to look again
+    note: writing.Say
+    begin_anew: str
+    tables: dict[str, TableWriter] = field(default_factory=dict)  # by place
 
     @classmethod
     def of(
@@ -50,6 +54,7 @@ class Writer:
         data: Path,
         bootstrap: str,
         say: writing.Say,
+        note: writing.Say,
         secured: dict[str, str] | None = None,
     ) -> Writer:
         """`secured` is how the cluster wants to be spoken to; what the pipeline says wins."""
@@ -62,6 +67,11 @@ class Writer:
             bootstrap=bootstrap,
             source_options=options,
             say=say,
+            note=note,
+            begin_anew=(
+                f"write to another table, or begin anew with `headrace pipeline reset "
+                f"{pipeline.name} --table`."
+            ),
         )
 
     @property
@@ -75,22 +85,26 @@ class Writer:
         """For Spark's Kafka sink: security is the same as for the source."""
         return {"kafka.bootstrap.servers": self.bootstrap, **security(self.source_options)}
 
-    def write(self, rows: DataFrame, once: writing.Once | None) -> None:
+    def write(
+        self, rows: DataFrame, once: writing.Once | None, latest: Latest | None = None
+    ) -> None:
         """`once` names the batch: the same one again changes nothing, but for topics and consoles,
-        which get it again."""
+        which get it again. `latest` tells the newer of two rows of a key."""
         sink = self.sink
         if isinstance(sink, Console):
             writing.show(rows, sink, self.say)
         elif isinstance(sink, Jdbc):
-            jdbc.write(rows, sink, self.stream, once)
+            jdbc.write(rows, sink, self.stream, once, latest, self.note)
         elif isinstance(sink, Topic):
             batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
             to_topic.write(rows, sink, self.kafka_options() | sink.options, batch)
-        elif sink.upserts:
-            writing.upsert(rows, sink, self.place, made=self.table_made)
-            self.table_made = True
         else:
-            writing.append(rows, sink, self.place, once)
+            self.table(sink).write(rows, once, latest)
+
+    def table(self, sink: Table) -> TableWriter:
+        if self.place not in self.tables:
+            self.tables[self.place] = TableWriter(sink, self.place, self.note, self.begin_anew)
+        return self.tables[self.place]
 
     def elsewhere(self, name: str | None) -> Writer:
         """The same kind of sink under another name."""

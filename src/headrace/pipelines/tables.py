@@ -26,6 +26,20 @@ def is_there(place: str) -> bool:
     return "://" in place or Path(place).exists()
 
 
+def is_delta(spark: SparkSession, place: str) -> bool:
+    """Whether a Delta table is there, here or at an address."""
+    if "://" not in place:
+        return has_delta_log(place)
+    from delta.tables import DeltaTable
+
+    return bool(DeltaTable.isDeltaTable(spark, place))
+
+
+def has_delta_log(place: str) -> bool:
+    """A process that was killed at the wrong moment leaves a log without a commit: no table yet."""
+    return any((Path(place) / "_delta_log").glob("*.json"))
+
+
 def iceberg_name(spark: SparkSession, place: str) -> str:
     """How Spark's SQL calls the Iceberg table at a place."""
     above, _, name = place.rstrip("/").rpartition("/")

@@ -13,9 +13,11 @@ from pydantic import BaseModel, Field
 
 from headrace.pipelines import Console, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.latest import ByColumns
 from headrace.pipelines.loading import load
 from headrace.pipelines.schema import ddl_of
-from headrace.pipelines.writing import lines, merge_statement
+from headrace.pipelines.table_writer import merge_statement
+from headrace.pipelines.writing import lines
 
 
 class Colour(Enum):
@@ -107,12 +109,19 @@ def test_a_pipeline_is_its_function_with_names() -> None:
 
 
 def test_upsert_is_a_merge_by_key_that_keeps_the_newer_row() -> None:
-    table = Table("a", mode="upsert", key=("shop", "id"), newest="time")
-    assert merge_statement(table, "/x/a`b", "v") == (
-        "MERGE INTO delta.`/x/a``b` t USING v s ON t.`shop` <=> s.`shop` AND t.`id` <=> s.`id` "
-        "WHEN MATCHED AND (t.`time` IS NULL OR s.`time` >= t.`time`) THEN UPDATE SET * "
-        "WHEN NOT MATCHED THEN INSERT *"
+    newer = ByColumns(("time", "_record_offset")).is_newer()
+    said = merge_statement("/x/a`b", ["shop", "id"], ["shop", "id"], newer=newer, deletes=False)
+    assert said == (
+        "MERGE INTO delta.`/x/a``b` t USING headrace_batch s "
+        "ON t.`shop` <=> s.`shop` AND t.`id` <=> s.`id` "
+        "WHEN MATCHED AND struct(s.`time`, s.`_record_offset`) >= "
+        "struct(t.`time`, t.`_record_offset`) "
+        "THEN UPDATE SET t.`shop` = s.`shop`, t.`id` = s.`id` "
+        "WHEN NOT MATCHED THEN INSERT (`shop`, `id`) VALUES (s.`shop`, s.`id`)"
     )
+    deleting = merge_statement("/x", ["id"], ["id"], newer="n", deletes=True)
+    assert "WHEN MATCHED AND n AND s._headrace_deleted THEN DELETE WHEN MATCHED AND n" in deleting
+    assert "WHEN NOT MATCHED AND NOT s._headrace_deleted THEN INSERT" in deleting
 
 
 def test_the_console_shows_the_first_rows() -> None:

@@ -107,13 +107,19 @@ def test_where_a_stream_began_and_where_it_goes_on(tmp_path: Path) -> None:
 
 def test_rows_are_taken_over_by_key() -> None:
     sink = Jdbc("shop.revenue", url=URL, key=("shop", "day"), newest="at")
-    make, take = statements(sink, '"s"', ["shop", "day", 'the "sum"', "at"])
+    columns_of = ["shop", "day", 'the "sum"', "at"]
+    make, take = statements(sink, '"s"', columns_of, ["at"])
     target, columns = '"shop"."revenue"', '"shop", "day", "the ""sum""", "at"'
     assert make == (f'CREATE TABLE IF NOT EXISTS {target} (LIKE "s", PRIMARY KEY ("shop", "day"))')
     assert take == (
         f'INSERT INTO {target} AS t ({columns}) SELECT {columns} FROM "s" '
         'ON CONFLICT ("shop", "day") DO UPDATE SET "the ""sum""" = EXCLUDED."the ""sum""", '
-        '"at" = EXCLUDED."at" WHERE t."at" IS NULL OR EXCLUDED."at" >= t."at"'
+        '"at" = EXCLUDED."at" WHERE t."at" IS NULL OR (EXCLUDED."at") >= (t."at")'
+    )
+    placed = statements(sink, '"s"', [*columns_of, "_record_offset"], ["at", "_record_offset"])
+    assert placed[1].endswith(
+        'WHERE t."at" IS NULL OR (EXCLUDED."at", COALESCE(EXCLUDED."_record_offset", -1)) >= '
+        '(t."at", COALESCE(t."_record_offset", -1))'
     )
     assert statements(Jdbc("a", url=URL, key="id"), '"s"', ["id"])[1].endswith("DO NOTHING")
     assert "CONFLICT" not in statements(Jdbc("a", url=URL), '"s"', ["id"])[1]
@@ -212,7 +218,26 @@ def test_an_avro_schema_is_one_of_a_record() -> None:
         ("Checksum error: file:/c/offsets/1 at 0 exp: 1 got: 2", "is damaged"),
         ("Failed to read log file file:/c/commits/3. Incomplete log file", "is damaged"),
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", "another function"),
-        ("first line\n\n second\nat java.lang", "p failed: first line second."),
+        ("first line\n second\nat java.lang", "p failed: first line second."),
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with "
+            "name `nix` cannot be resolved. Did you mean one of the following? [`id`, `amount`]. "
+            "SQLSTATE: 42703;\n'Project ['nix]\n+- Relation",
+            "p failed: there is no column nix; there are id, amount.",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
+            "org.apache.spark.SparkException: Task failed\n\tat org.apache.spark.A\n"
+            "Caused by: java.io.IOException: disk is full\n\tat java.B\n... 9 more",
+            "p failed: disk is full.",
+        ),
+        (
+            "Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call "
+            'last):\n  File "/x/pyspark/worker.py", line 1, in main\n    process()\n'
+            '  File "/srv/shop.py", line 7, in ratio\n    return 1 / n\n'
+            "ZeroDivisionError: division by zero\n\n\tat org.apache.spark.api.python.A",
+            "p failed: ZeroDivisionError: division by zero in ratio (shop.py, line 7).",
+        ),
         ("", "no reason"),
     ],
 )

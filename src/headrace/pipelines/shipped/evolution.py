@@ -115,34 +115,6 @@ def _merged_type(known: DataType, seen: DataType) -> tuple[DataType, list[str]]:
     return known, []
 
 
-def conflicts(
-    known: StructType, wanted: StructType, allowed: tuple[tuple[str, str], ...] = (), at: str = ""
-) -> list[str]:
-    """Columns that are wanted in another type than they have; `allowed` are pairs from and to."""
-    from pyspark.sql.types import ArrayType, StructType
-
-    fields = {one.name.lower(): one.dataType for one in known.fields}
-    found: list[str] = []
-    for one in wanted.fields:
-        there, kind = fields.get(one.name.lower()), one.dataType
-        if there is None:
-            continue
-        while isinstance(there, ArrayType) and isinstance(kind, ArrayType):
-            there, kind = there.elementType, kind.elementType
-        both = there.simpleString(), kind.simpleString()
-        if isinstance(there, StructType) and isinstance(kind, StructType):
-            found += conflicts(there, kind, allowed, f"{at}{one.name}.")
-        elif both[0] != both[1] and both not in allowed:
-            found.append(f"{at}{one.name} is {both[0]}, not {both[1]}")
-    return found
-
-
-def grew(known: StructType, now: StructType) -> bool:
-    """Whether there is a column, or a field of one, that was not there."""
-    fields = {one.name.lower(): one.dataType.simpleString() for one in known.fields}
-    return any(fields.get(one.name.lower()) != one.dataType.simpleString() for one in now.fields)
-
-
 def fields_in(kind: DataType) -> int:
     """Columns, and fields within them."""
     from pyspark.sql.types import ArrayType, StructType

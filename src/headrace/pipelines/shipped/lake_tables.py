@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.tables import iceberg_name, quoted
-from headrace.pipelines.writing import BATCH, LAST_BATCH, STREAM
+from headrace.pipelines.table_writer import BATCH, LAST_BATCH, STREAM
+from headrace.pipelines.tables import has_delta_log, iceberg_name, is_delta, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,25 +80,11 @@ def format_of(spark: SparkSession, place: str) -> str:
 
 
 def _local_format(place: str) -> str:
-    if _has_delta_log(place):
+    if has_delta_log(place):
         return "delta"
     if (Path(place) / "metadata").is_dir():
         return "iceberg"
     raise PipelineError(f"There is no Delta or Iceberg table at {place}.")
-
-
-def is_delta(spark: SparkSession, place: str) -> bool:
-    """Whether a Delta table is there, here or at an address."""
-    if "://" not in place:
-        return _has_delta_log(place)
-    from delta.tables import DeltaTable
-
-    return bool(DeltaTable.isDeltaTable(spark, place))
-
-
-def _has_delta_log(place: str) -> bool:
-    """A process that was killed at the wrong moment leaves a log without a commit: no table yet."""
-    return any((Path(place) / "_delta_log").glob("*.json"))
 
 
 # ---- its past

@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.contract.tracking import CLICK, PAGE_VIEW, SEARCH
+from headrace.pipelines.days import by_day, day
 from headrace.pipelines.declaration import Table, Topic, pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, GroupedData
 
 LATE = "10 minutes"
 GAP = "30 minutes"  # without a view for so long, a session is over
@@ -43,30 +44,31 @@ CLICKS = Topic(CLICK.topic, schema=CLICK.ddl, event_time="time", late=LATE)
 @pipeline(source=VIEWS, sink=Table("views-by-minute", mode="upsert", key="minute"))
 def page_views(views: DataFrame) -> DataFrame:
     """Views and visitors of each minute."""
-    return counted(views, "1 minute", "minute")
+    from pyspark.sql import functions as F
+
+    minutes = views.groupBy(F.window("time", "1 minute"))
+    return counted(minutes, F.col("window.start").alias("minute"))
 
 
 @pipeline(source=VIEWS, sink=Table("daily-statistics", mode="upsert", key="day"))
 def daily_statistics(views: DataFrame) -> DataFrame:
     """The same of each day."""
-    from pyspark.sql import functions as F
-
-    return counted(views, "1 day", "day").withColumn("day", F.to_date("day"))
+    return counted(by_day(views, "time"), day().alias("day"))
 
 
-def counted(views: DataFrame, width: str, name: str) -> DataFrame:
-    """Views, visitors, those who came for the first time that day, and pages, by window."""
+def counted(views: GroupedData, name: Column) -> DataFrame:
+    """Views, visitors, those who came for the first time that day, and pages, by minute or day."""
     from pyspark.sql import functions as F
 
     new = F.when(F.col("since") == F.to_date("time"), F.col("visitor"))
-    totals = views.groupBy(F.window("time", width)).agg(
+    totals = views.agg(
         F.count("*").alias("views"),
         F.approx_count_distinct("visitor", RSD).alias("visitors"),
         F.approx_count_distinct(new, RSD).alias("new_visitors"),
         F.approx_count_distinct("page", RSD).alias("pages"),
     )
     numbers = ("views", "visitors", "new_visitors", "pages")
-    return totals.select(F.col("window.start").alias(name), *numbers)
+    return totals.select(name, *numbers)
 
 
 @pipeline(source=VIEWS, sink=Table("retention", mode="upsert", key=("since", "day")))
@@ -75,12 +77,11 @@ def retention(views: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     known = views.where(F.col("since") <= F.to_date("time"))
-    visitors = known.groupBy(F.window("time", "1 day"), "since").agg(
+    visitors = by_day(known, "time", "since").agg(
         F.approx_count_distinct("visitor", RSD).alias("visitors")
     )
-    day = F.to_date("window.start")
-    age = F.date_diff(day, F.col("since"))
-    return visitors.select("since", day.alias("day"), age.alias("days_later"), "visitors")
+    age = F.date_diff(day(), F.col("since"))
+    return visitors.select("since", day().alias("day"), age.alias("days_later"), "visitors")
 
 
 @pipeline(source=SEARCHES, sink=Table("searches-by-hour", mode="upsert", key=("hour", "query")))

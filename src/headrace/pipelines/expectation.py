@@ -1,0 +1,39 @@
+"""Rules that rows must keep, and what becomes of a row that does not. Knows no Spark.
+
+`expect("amount >= 0")`: the rule is Spark SQL over the columns of the topic's schema. A rule that
+is null for a row, because a column is, does not hold. Such a row is a dead letter, or with
+`then="drop"` left out and counted, or with `then="stop"` the end of the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.pipelines.failure import PipelineError
+
+DEAD_LETTER, DROP, STOP = "dead_letter", "drop", "stop"
+ACTIONS = (DEAD_LETTER, DROP, STOP)
+
+
+@dataclass(slots=True, frozen=True)
+class Expectation:
+    """What a rule says, and what follows where it does not hold."""
+
+    rule: str
+    then: str = DEAD_LETTER
+
+    def __post_init__(self) -> None:
+        if not self.rule.strip():
+            raise PipelineError("A rule is a condition in SQL, such as amount >= 0.")
+        if self.then not in ACTIONS:
+            raise PipelineError(f"expect({self.rule!r}): then= is one of {', '.join(ACTIONS)}.")
+
+    @property
+    def why(self) -> str:
+        """The reason of a row that does not keep it; the action is a part, so that it is known
+        again where rows are set aside."""
+        return f"expected {self.rule}" + ("" if self.then == DEAD_LETTER else f" ({self.then})")
+
+
+def expect(rule: str, *, then: str = DEAD_LETTER) -> Expectation:
+    return Expectation(rule, then)
