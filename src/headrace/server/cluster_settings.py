@@ -92,7 +92,7 @@ def place_of(
     )
     _require_listeners(place, names, clients, controllers)
     _require_controllers(place, values["node.id"])
-    _require_login(values, clients, place)
+    _require_login(values, given, clients, place)
     _warn_of_short_sessions(values)
     return place
 
@@ -167,12 +167,19 @@ def _broker_listener(
     return names[0] if names else None
 
 
-def _require_login(values: Mapping[str, Any], clients: tuple[Listener, ...], place: Place) -> None:
+def _require_login(
+    values: Mapping[str, Any],
+    given: Mapping[str, str],
+    clients: tuple[Listener, ...],
+    place: Place,
+) -> None:
     if not place.is_one_of_many or place.broker_listener is None:
         return
     listener = next(each for each in clients if each.name == place.broker_listener)
     mechanism = values["sasl.mechanism.inter.broker.protocol"]
-    if listener.protocol.startswith("SASL_") and mechanism not in values["sasl.enabled.mechanisms"]:
+    own = given.get(f"listener.name.{listener.name.lower()}.sasl.enabled.mechanisms")
+    enabled = values["sasl.enabled.mechanisms"] if own is None else own.replace(" ", "").split(",")
+    if listener.protocol.startswith("SASL_") and mechanism not in enabled:
         raise BadValue(
             f"Brokers log in to each other on {listener.name}: "
             f"sasl.mechanism.inter.broker.protocol={mechanism} must be in sasl.enabled.mechanisms."

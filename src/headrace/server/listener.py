@@ -105,6 +105,8 @@ class Door:
         self._unsaid = 0
         self.security = security  # None: no listener asks for TLS or a login
         self.newcomers = Newcomers(loop)
+        # Hears which conversation has ended.
+        self.on_left: Callable[[Session], None] = lambda session: None
         loop.on_close = self._left
 
     def open(self, names: Collection[str] | None = None) -> None:
@@ -255,5 +257,6 @@ class Door:
         session = connection.session
         self.keeper.left(session.listener, session.client_host)
         self.newcomers.left(connection)
+        self.on_left(session)
         if self._paused:
             self._resume()

@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.broker.audit import AuditTrail
 from headrace.broker.log_cleaner import LogCleaner
+from headrace.broker.log_scrubber import LogScrubber
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.auditing import Auditor
 from headrace.serving.quotas import ClientQuotas
@@ -112,6 +113,26 @@ def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:
         ("uncleanable_partitions", "gauge", "Left alone as damaged.", len(cleaner.uncleanable)),
     ):
         yield Family(f"headrace_log_cleaner_{name}", kind, explanation, [({}, value)])
+
+
+def scrub_families(scrubber: LogScrubber | None) -> Iterator[Family]:
+    """What was read of closed segments since the start."""
+    if scrubber is None:
+        return
+    for name, kind, explanation, value in (
+        ("passes_total", "counter", "Passes over all closed segments.", scrubber.passes),
+        ("segments_total", "counter", "Segments that were read.", scrubber.segments_read),
+        ("read_bytes_total", "counter", "Their bytes.", scrubber.bytes_read),
+        ("damaged_ranges_total", "counter", "Damage that was news.", scrubber.damaged_ranges),
+        ("failures_total", "counter", "Segments or jobs that failed.", scrubber.failures),
+        (
+            "last_pass_timestamp_seconds",
+            "gauge",
+            "When the last pass ended; 0: none since the start.",
+            scrubber.last_pass_ms / 1000,
+        ),
+    ):
+        yield Family(f"headrace_scrub_{name}", kind, explanation, [({}, value)])
 
 
 def limit_families(quotas: ClientQuotas, auditor: Auditor, trail: AuditTrail) -> Iterator[Family]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from headrace.node import Node
 from headrace.server.listener import Door
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, cleaner_families, damage_families, limit_families
+from headrace.server.metrics import (
+    Family,
+    cleaner_families,
+    damage_families,
+    limit_families,
+    scrub_families,
+)
 from headrace.server.replica_metrics import replica_families
 
 if TYPE_CHECKING:
@@ -46,6 +52,7 @@ def node_families(
     )
     yield from damage_families(node.partitions.open_files.findings, labelled)
     yield from cleaner_families(node.cleaner)
+    yield from scrub_families(node.scrubber)
     yield from replica_families(broker)
     yield from quorum_families(node)
     if security is not None:
@@ -76,11 +83,34 @@ def quorum_families(node: Node) -> Iterator[Family]:
     if node.links is None:
         return
     quorum = node.member.log.host.quorum
-    for name, explanation, value in (
-        ("active_controller", "1: this node leads the quorum.", int(node.controller.is_active)),
-        ("quorum_leader_id", "Who leads it; -1: nobody, or not known.", quorum.leader_id),
-        ("quorum_epoch", "Grows with every election.", quorum.epoch),
-        ("quorum_high_watermark", "Records committed here.", quorum.high_watermark),
-        ("broker_unfenced", "1: clients are served.", int(node.links.is_unfenced)),
+    counts, image = node.controller.elections, node.controller.committed_image
+    lag = max(0, quorum.leader_high_watermark - quorum.high_watermark)
+    for name, kind, explanation, value in (
+        ("active_controller", "gauge", "1: this node leads the quorum.", node.controller.is_active),
+        ("quorum_leader_id", "gauge", "Who leads it; -1: nobody, or not known.", quorum.leader_id),
+        ("quorum_epoch", "gauge", "Grows with every election of the quorum.", quorum.epoch),
+        ("quorum_voters", "gauge", "How many vote.", len(quorum.voters.latest)),
+        ("quorum_is_voter", "gauge", "1: this node votes.", quorum.is_voter),
+        ("quorum_high_watermark", "gauge", "Records committed here.", quorum.high_watermark),
+        ("quorum_lag_records", "gauge", "Committed by the leader, and not here yet.", lag),
+        ("broker_unfenced", "gauge", "1: clients are served.", node.links.is_unfenced),
+        (
+            "fenced_brokers",
+            "gauge",
+            "Registered in the cluster, and away.",
+            sum(broker.fenced for broker in list(image.brokers.values())),
+        ),
+        (
+            "leader_elections_total",
+            "counter",
+            "Partitions that got another leader from this controller.",
+            counts.elections,
+        ),
+        (
+            "unclean_leader_elections_total",
+            "counter",
+            "Of these, with a leader that was not in sync: records may be lost.",
+            counts.unclean,
+        ),
     ):
-        yield Family(f"headrace_{name}", "gauge", explanation, [({}, value)])
+        yield Family(f"headrace_{name}", kind, explanation, [({}, int(value))])

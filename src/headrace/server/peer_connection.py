@@ -70,6 +70,7 @@ class PeerConnection:
         "to",
         "is_open",
         "is_closed",
+        "was_refused",
         "waiting",
         "_loop",
         "_client_id",
@@ -102,6 +103,7 @@ class PeerConnection:
         self.to = to
         self.is_open = False  # greeted; what is asked leaves with this turn
         self.is_closed = False
+        self.was_refused = False  # by the other host: nobody listens there
         self.waiting: list[Question] = []  # until it is open
         self._loop = loop
         self._client_id = client_id
@@ -193,6 +195,7 @@ class PeerConnection:
             # Not at once: what is asked may rest on what this turn has not written yet.
             self._wants_to_send(self)
         except OSError as failure:
+            self.was_refused = self._stream is None and isinstance(failure, ConnectionRefusedError)
             self.close(str(failure))
         except MalformedMessage as failure:
             self.close(f"it answers what makes no sense: {failure}")

@@ -54,6 +54,7 @@ class Peers:
         self._rests: dict[tuple[Address, str], tuple[int, int]] = {}  # until when; how long it was
         self._unsent: dict[PeerConnection, None] = {}
         self._said_ms: dict[Address, int] = {}
+        self._refusing: set[Address] = set()  # whose host has refused the last connection
         self._is_closed = False
         self.unanswered = 0
 
@@ -84,6 +85,14 @@ class Peers:
             self._loop.timers.once(self._loop.now.monotonic_ms, lambda: answered(None))
             return
         connection.ask(question)
+
+    def refuses(self, to: Address) -> bool:
+        """Nobody listens there, says its host: the process that did has ended."""
+        return to in self._refusing and not any(
+            connection.is_open
+            for (place, _), connection in self._connections.items()
+            if place == to
+        )
 
     def close(self) -> None:
         self._is_closed = True
@@ -129,6 +138,10 @@ class Peers:
         self._unsent.pop(connection, None)
         if self._is_closed:
             return
+        if connection.was_refused:
+            self._refusing.add(key[0])
+        else:
+            self._refusing.discard(key[0])
         now_ms = self._loop.now.monotonic_ms
         until_ms, rest_ms = self._rests.get(key, (0, 0))
         # Who was well for a while begins anew.

@@ -9,6 +9,7 @@ thread.
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import select
@@ -33,7 +34,7 @@ from headrace.node_settings import NodeSettings
 from headrace.protocol.errors import KafkaError
 from headrace.server import garbage
 from headrace.server.addresses import Listener as ListenerAddress
-from headrace.server.cleaner import CleanerProcess
+from headrace.server.background_processes import BackgroundProcesses
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
@@ -90,7 +91,7 @@ class Server:
             self.listeners = open_listeners(settings, undo)
             self.flusher = Flusher()
             undo.callback(self.flusher.stop)
-            self.cleaner = CleanerProcess()
+            self.background = BackgroundProcesses()
             self.security = self._open_security()
             self.peers = self._open_peers()  # None: a cluster of one
             self.node = self._open_node(descriptors)
@@ -108,15 +109,14 @@ class Server:
         )
         if self.peers is not None:
             self.peers.attend(self.loop)
-        self.cleaner.watch = self.loop.call_when_readable
-        self.cleaner.forget = self.loop.stop_calling
+            self.node.attend_to_refusals(self.peers.refuses)
+        self.background.attend(self.loop)
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
-        buffers = Buffers(
-            settings.values["socket.send.buffer.bytes"],
-            settings.values["socket.receive.buffer.bytes"],
-        )
+        values = settings.values
+        buffers = Buffers(values["socket.send.buffer.bytes"], values["socket.receive.buffer.bytes"])
         self._connections_possible = int(descriptors * SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS)
         self.door = Door(self.loop, self.listeners, self._limits(), buffers, self.security)
+        self.door.on_left = self.node.controller.sessions.hung_up
         self.node.controller.on_committed.append(self._limit_connections)
         if self.security is not None:
             self._attend_security(self.security)
@@ -140,7 +140,8 @@ class Server:
                 open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
                 stopwatch=perf_counter_ns if settings.metrics is not None else None,
                 request_clock=perf_counter_ns,
-                compaction=self.cleaner,
+                compaction=self.background.cleaner,
+                scrub=self.background.scrubber,
                 together=ClosingFlushes(lambda: self.node.partitions.count, say_how_far),
                 peers=self.peers,
             )
@@ -279,7 +280,11 @@ class Server:
 
         settings = self.settings
         address, environment = self.address, None
-        if self.security is not None:
+        if settings.delay_client is not None:
+            point = self.node.broker.endpoints[settings.place.broker_listener or ""]
+            address = f"{point.host}:{point.port}"
+            environment = {delay_login.SETTINGS_VARIABLE: json.dumps(settings.delay_client)}
+        elif self.security is not None:
             address, environment = self._admit_delay_service(self.security)
         self.delay = DelayProcess(
             self.loop,
@@ -403,7 +408,7 @@ class Server:
         self._end_threads()
 
     def _end_threads(self) -> None:
-        self.cleaner.close()
+        self.background.close()
         self.flusher.stop()
         if self.peers is not None:
             self.peers.close()

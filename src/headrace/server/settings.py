@@ -68,6 +68,9 @@ class Settings:
     given: dict[str, str] = field(repr=False)  # those that were set, as text
     place: Place
     metrics: tuple[str, int] | None = None
+    # How the delay service beside this node logs in to brokers' own listener, as librdkafka's
+    # settings; None: by a door that the node opens for it.
+    delay_client: dict[str, str] | None = field(default=None, repr=False)
 
     def for_node(self, ports: Mapping[str, int]) -> NodeSettings:
         """`ports` are those that the listeners have got."""

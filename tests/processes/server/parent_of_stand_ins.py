@@ -19,9 +19,22 @@ def write(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
+class Folderless:
+    """A cluster whose nodes need no folders."""
+
+    orders = orders
+    former_min_in_sync = None
+
+    def prepare(self, node: int) -> None:
+        pass
+
+    def min_in_sync_is_raised(self) -> None:
+        raise AssertionError("nobody was asked to")
+
+
 parent = Parent(
     Supervision(nodes, [[node] for node in reversed(nodes)]),
-    orders,
+    Folderless(),
     show=lambda about: write(f"pids {' '.join(str(about[n]['pid']) for n in nodes)}"),
     write=write,
     program=(sys.executable, str(STAND_IN)),

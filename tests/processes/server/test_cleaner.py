@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from headrace.server import cleaner
+from headrace.server import background_process
+from headrace.server.background_job import NobodyWaits, Pace
 from headrace.server.cleaner import CleanerProcess
-from headrace.server.cleaner_process import NobodyWaits, Pace
 from headrace.storage.compaction import clean
 from tests.readable import readable
 from tests.unit.storage.a_compacted_log import ACompactedLog
@@ -68,9 +68,9 @@ def loop():
 @pytest.fixture
 def process(loop):
     process = CleanerProcess()
-    process.watch, process.forget = loop.watch, loop.forget
+    process.process.watch, process.process.forget = loop.watch, loop.forget
     yield process
-    process.close()
+    process.process.close()
 
 
 def test_a_log_is_compacted_in_another_process(log, loop, process):
@@ -109,17 +109,17 @@ def test_missing_files_are_reported_and_one_can_go_on(log, loop, process):
 def test_a_process_that_is_killed_is_noticed(log, loop, process):
     told = Told()
     process.start(log.job(), 1.0, told)  # so slow that it never comes to an end
-    os.kill(process._processes[-1].pid, 9)
+    os.kill(process.process._processes[-1].pid, 9)
     loop.run()
     assert told.end == ("its process ended early", False)
 
 
 def test_it_ends_when_nobody_waits_also_in_the_middle_of_a_wait(log, loop, process, monkeypatch):
-    monkeypatch.setattr(cleaner, "LAST_WAIT_S", 90)  # a busy machine starts it slowly
+    monkeypatch.setattr(background_process, "LAST_WAIT_S", 90)  # a busy machine starts it slowly
     told = Told()
     process.start(log.job(), 1.0, told)
-    [child] = process._processes
-    process.close()
+    [child] = process.process._processes
+    process.process.close()
     assert child.returncode == 0  # by itself: a kill would be -9
     assert told.end is None
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from headrace.broker.identity import Identity
+from headrace.cli.secured.folder import SecurityFolder
+from headrace.protocol import uuids
+from headrace.server.folder_format import format_folder, levels_of
 from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
+from headrace.server.local_cluster.folders import identity_in
 from headrace.server.local_cluster.plan import (
     FILE_NAME,
     ClusterPlan,
     free_ports,
+    lives_in,
     new_plan,
     read_plan,
     replication_of,
@@ -21,8 +30,8 @@ from headrace.server.settings import CannotStart, Settings, load_settings
 
 
 class Chance:
-    def __init__(self) -> None:
-        self.drawn = 0
+    def __init__(self, drawn: int = 0) -> None:
+        self.drawn = drawn
 
     def __call__(self, count: int) -> bytes:
         self.drawn += 1
@@ -33,10 +42,10 @@ def plan(brokers: int) -> ClusterPlan:
     return new_plan(brokers, Chance(), lambda count: [40_000 + n for n in range(count)])
 
 
-def opened(folder: Path, **wanted: object) -> OpenCluster:
+def opened(folder: Path, drawn: int = 0, **wanted: object) -> OpenCluster:
     usual: dict[str, object] = {"brokers": 3, "listen": "127.0.0.1:19092", "overrides": {}}
     found = Wanted(data=str(folder / "data"), **(usual | wanted))  # type: ignore[arg-type]
-    return open_cluster(found, randomness=Chance(), wall_ms=1)
+    return open_cluster(found, randomness=Chance(drawn), wall_ms=1)
 
 
 def settings_of(cluster: OpenCluster, node: int) -> Settings:
@@ -98,7 +107,7 @@ def test_a_start_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     (tmp_path / "data" / FILE_NAME).write_bytes(before)
     second = opened(tmp_path)
     second.close()
-    assert second.plan == first.plan
+    assert second.plan.nodes == first.plan.nodes
     for node in second.plan.nodes[1:]:
         text = (tmp_path / f"data-{node.id}" / "meta.properties").read_text()
         assert f"directory.id={node.directory_id}" in text, "the others know it by this one"
@@ -128,13 +137,190 @@ def test_settings_of_ones_own_win_but_for_what_the_plan_decides(tmp_path: Path) 
         opened(tmp_path, overrides={"node.id": "7"})
 
 
-def test_a_cluster_does_not_shrink(tmp_path: Path) -> None:
+def test_a_cluster_loses_only_brokers_that_hold_nothing(tmp_path: Path) -> None:
     opened(tmp_path).close()
-    with pytest.raises(CannotStart, match="start it with --brokers 3"):
+    with pytest.raises(CannotStart, match="which stay: start it with --brokers 3"):
         opened(tmp_path, brokers=2)
     grown = opened(tmp_path, brokers=4)
     grown.close()
     assert [node.is_controller for node in grown.plan.nodes] == [True, True, True, False]
+    (tmp_path / "data-4" / "orders-0").mkdir()
+    with pytest.raises(CannotStart, match="Broker 4 .* still holds 1 partitions"):
+        opened(tmp_path, brokers=3)
+    (tmp_path / "data-4" / "orders-0").rmdir()
+    shrunk = opened(tmp_path, brokers=3)
+    shrunk.close()
+    assert list(shrunk.orders) == [1, 2, 3] and (tmp_path / "data-4").exists()
+
+
+def one(folder: Path) -> Identity:
+    """A folder that a node alone has used."""
+    settings = load_settings(data=folder / "data")
+    identity = format_folder(
+        RealDisk(),
+        settings,
+        cluster_id=None,
+        standalone=True,
+        controllers=None,
+        levels=levels_of({}),
+        randomness=Chance(100),
+        wall_ms=1,
+    )
+    return identity
+
+
+def test_a_folder_of_one_becomes_the_first_of_three(tmp_path: Path) -> None:
+    identity = one(tmp_path)
+    cluster = opened(tmp_path)
+    cluster.close()
+    assert cluster.plan.cluster_id == identity.cluster_id
+    assert [node.is_controller for node in cluster.plan.nodes] == [True, True, True]
+    assert cluster.former_min_in_sync == 1, "until its controller has raised it"
+    for number in (2, 3):
+        found = identity_in(RealDisk(), f"{tmp_path}/data-{number}")
+        assert found is not None and found.cluster_id == identity.cluster_id
+        metadata = tmp_path / f"data-{number}" / "__cluster_metadata-0"
+        assert not list(metadata.iterdir()), "it joins a quorum and begins none"
+
+
+def test_growth_goes_on_wherever_it_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes one write more each time, until nothing is left to do."""
+    identity = one(tmp_path)
+    write = RealDisk.write_file
+    left = 0
+
+    class PowerCut(Exception):
+        pass
+
+    def write_some(disk: RealDisk, path: str, pieces: Iterable[bytes]) -> None:
+        nonlocal left
+        if not left:
+            raise PowerCut
+        left -= 1
+        write(disk, path, pieces)
+
+    monkeypatch.setattr(RealDisk, "write_file", write_some)
+    cuts = 0
+    while True:
+        left = cuts % 4
+        try:
+            grown = opened(tmp_path)
+        except PowerCut:
+            cuts += 1
+            continue
+        break
+    grown.close()
+    assert cuts > 4, "it was cut short at several places"
+    assert {node.formatted for node in grown.plan.nodes} == {True}
+    folders = [tmp_path / name for name in ("data", "data-2", "data-3")]
+    found = [identity_in(RealDisk(), str(folder)) for folder in folders]
+    assert [each and each.node_id for each in found] == [1, 2, 3]
+    assert {each and each.cluster_id for each in found} == {identity.cluster_id}
+    assert found[0] is not None and found[0].directory_id == identity.directory_id
+
+
+def test_one_controller_of_two_brokers_gets_two_more_with_the_third(tmp_path: Path) -> None:
+    first = opened(tmp_path, brokers=2)
+    first.close()
+    grown = opened(tmp_path, brokers=3)
+    grown.close()
+    assert [node.is_controller for node in grown.plan.nodes] == [True, True, True]
+    assert grown.plan.nodes[0] == first.plan.nodes[0]
+    assert settings_of(grown, 2).place.is_controller
+
+
+def test_the_plan_is_found_when_the_first_folder_is_lost(tmp_path: Path) -> None:
+    first = opened(tmp_path, brokers=4)
+    first.close()
+    shutil.rmtree(tmp_path / "data")
+    assert lives_in(str(tmp_path / "data"))
+    again = opened(tmp_path, drawn=50, brokers=None)
+    again.close()
+    assert again.plan.cluster_id == first.plan.cluster_id and len(again.plan.nodes) == 4
+    found = identity_in(RealDisk(), f"{tmp_path}/data")
+    assert found is not None
+    assert uuids.to_text(found.directory_id) != first.plan.nodes[0].directory_id
+
+
+def test_without_a_majority_of_controllers_nothing_is_formatted(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    for name in ("data", "data-3"):
+        shutil.rmtree(tmp_path / name)
+    with pytest.raises(CannotStart, match="2 of 3 controllers have lost their data folders"):
+        opened(tmp_path)
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_folders_of_another_cluster_are_not_taken(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    shutil.rmtree(tmp_path / "data")
+    one(tmp_path)
+    assert not lives_in(str(tmp_path / "data")), "a cluster of one, with strangers beside it"
+    with pytest.raises(CannotStart, match="data-2 belongs to the cluster"):
+        opened(tmp_path)
+
+
+def test_an_old_folder_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "data-2").rename(tmp_path / "old")
+    opened(tmp_path, drawn=50).close()
+    shutil.rmtree(tmp_path / "data-2")
+    (tmp_path / "old").rename(tmp_path / "data-2")
+    with pytest.raises(CannotStart, match="is an old folder of broker 2"):
+        opened(tmp_path, drawn=60)
+
+
+def test_nodes_of_a_secured_cluster_log_in_with_a_password_of_this_life(tmp_path: Path) -> None:
+    security = tmp_path / "security"
+    SecurityFolder(security).write(
+        user="admin",
+        address="localhost:9092",
+        hosts=["localhost"],
+        now=datetime(2026, 11, 17, tzinfo=UTC),
+    )
+    cluster = opened(tmp_path, secure=security)
+    cluster.close()
+    settings = cluster.orders[2].settings()
+    assert {each.name: each.protocol for each in settings.listeners} == {
+        "SASL_SSL": "SASL_SSL",
+        "NODES": "SASL_SSL",
+    }
+    assert settings.place.broker_listener == "NODES"
+    assert settings.place.controller_protocol == "SASL_SSL"
+    assert "User:admin" in settings.given["super.users"]
+    assert settings.given["super.users"].endswith("User:headrace-nodes")
+    again = opened(tmp_path, drawn=50, secure=security)
+    again.close()
+    login = "listener.name.controller.plain.sasl.jaas.config"
+    assert settings.given[login] == cluster.orders[1].overrides[login], "all nodes the same"
+    assert settings.given[login] != again.orders[2].overrides[login], "but not for long"
+    for order in (cluster.orders[1], again.orders[1]):
+        assert "password" not in repr(order)
+    with pytest.raises(CannotStart, match="inter.broker.listener.name is decided by --brokers"):
+        opened(tmp_path, secure=security, overrides={"inter.broker.listener.name": "SASL_SSL"})
+    with pytest.raises(CannotStart, match="`headrace security init` writes it"):
+        opened(tmp_path, secure=tmp_path / "nowhere")
+
+
+def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
+    one(tmp_path)
+    (tmp_path / "data-2").write_text("not a folder")
+    with pytest.raises(CannotStart, match="data-2 of broker 2 cannot be made: File exists"):
+        opened(tmp_path)
+    (tmp_path / "data-2").unlink()
+    opened(tmp_path).close()
+
+
+def test_configured_voters_cannot_grow(tmp_path: Path) -> None:
+    one(tmp_path)
+    (
+        tmp_path / "data" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    ).unlink()
+    with pytest.raises(CannotStart, match="kraft.version 0"):
+        opened(tmp_path)
+    assert not (tmp_path / "data" / FILE_NAME).exists()
 
 
 def test_a_damaged_plan_is_said(tmp_path: Path) -> None:

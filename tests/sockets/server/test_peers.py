@@ -310,3 +310,21 @@ def test_a_node_whose_certificate_nobody_trusts_is_not_asked(secured, tmp_path, 
 def test_a_mechanism_that_nodes_cannot_use_is_said(secured):
     with pytest.raises(BadValue, match="cannot log in to each other by GSSAPI"):
         secured.server.security.calls_to(named("SASL_SSL"), "GSSAPI")
+
+
+def test_a_host_that_refuses_is_told_from_one_that_is_silent(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent, Asking() as asking:
+        quiet = Address("127.0.0.1", silent.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as ended:
+            gone = Address("127.0.0.1", ended.getsockname()[1])
+        asking.ask(gone, all_topics())
+        asking.wait_for_answers(1)
+        assert asking.peers.refuses(gone) and not asking.peers.refuses(quiet)
+        asking.ask(quiet, all_topics(), timeout_ms=100)
+        asking.wait_for_answers(2)
+        assert not asking.peers.refuses(quiet)
+        with Node(tmp_path, f"127.0.0.1:{gone.port}"):
+            asking.move_ms(MINUTE_MS)
+            asking.ask(gone, all_topics())
+            assert asking.wait_for_answers(3)[-1][1] is not None
+            assert not asking.peers.refuses(gone), "somebody listens again"

@@ -4,7 +4,8 @@
 
 FD is a socket to the parent, with one JSON object per line. The parent first says what to run; the
 child says `ready` with its address and broker epoch, or `refused` with the sentence that tells why
-it cannot start. `died` names another node of the parent: the controller is told of it. `stop` and
+it cannot start. `died` names another node of the parent: the controller is told of it.
+`raise_min_in_sync` comes after the cluster has grown, and is answered when it is done. `stop` and
 SIGTERM together ask the last node to stop without handing over. When the socket ends the parent is
 gone, and the node stops as for SIGTERM. The settings come by the socket, not as arguments, so that
 no password stands in a list of processes.
@@ -13,12 +14,15 @@ no password stands in a list of processes.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.server.local_cluster.process_title import end_with_parent, set_title
@@ -26,9 +30,13 @@ from headrace.server.local_cluster.supervision import CANNOT_START
 
 if TYPE_CHECKING:
     from headrace.server.server import Server
+    from headrace.server.settings import Settings
+
+log = logging.getLogger(__name__)
 
 MODULE = "headrace.server.local_cluster.child"
 FAILED = 1
+LOOK_AGAIN_MS = 50
 
 
 @dataclass(slots=True)
@@ -41,6 +49,24 @@ class Order:
     config_file: str | None = None
     metrics: str | None = None
     insecure: bool = False
+    secure: str | None = None  # a folder of `headrace security init`
+    # How the delay service beside the node logs in, where nodes are secured.
+    delay_client: dict[str, str] | None = field(default=None, repr=False)
+
+    def settings(self) -> Settings:
+        """Raises CannotStart."""
+        from headrace.server.settings import load_settings
+
+        found = load_settings(
+            config_file=self.config_file,
+            overrides=self.overrides,
+            data=self.data,
+            metrics=self.metrics,
+            insecure=self.insecure,
+            secure=None if self.secure is None else Path(self.secure),
+        )
+        found.delay_client = self.delay_client
+        return found
 
 
 class Line:
@@ -88,8 +114,9 @@ def main() -> None:
 def run(order: Order, line: Line) -> int:
     from headrace.server import main as server_main
     from headrace.server.local_cluster.death_notice import DeathNotice
+    from headrace.server.local_cluster.minimum_in_sync import MinimumInSync
     from headrace.server.server import DiskFailed
-    from headrace.server.settings import CannotStart, load_settings
+    from headrace.server.settings import CannotStart
 
     def ready(server: Server) -> None:
         def heard() -> None:
@@ -100,31 +127,37 @@ def run(order: Order, line: Line) -> int:
             for message in messages or ():
                 if "stop" in message:  # and again by SIGTERM: at once
                     server.stop()
+                if "raise_min_in_sync" in message:
+                    former = message["raise_min_in_sync"]["from"]
+                    MinimumInSync(server, former, raised).look()
                 if "died" in message:
                     died = message["died"]
                     DeathNotice(server, died["node"], died["broker_epoch"]).send()
 
+        def raised() -> None:
+            line.tell({"min_in_sync": "raised"})
+
+        def say_ready(*, joins: bool = False) -> None:
+            """When the node serves clients, and votes if it is to be a controller."""
+            if server.node.member.is_to_join and not server.is_stopping:
+                at_ms = server.now.monotonic_ms + LOOK_AGAIN_MS
+                server.loop.timers.once(at_ms, partial(say_ready, joins=True))
+                return
+            if joins:
+                log.info("this node votes in the quorum now")
+            told = {
+                "address": server.address,
+                "pid": os.getpid(),
+                "broker_epoch": epoch_of(server),
+            }
+            line.tell({"ready": told})
+
         line.socket.setblocking(False)
         server.loop.call_when_readable(line.socket, heard)
-        line.tell(
-            {
-                "ready": {
-                    "address": server.address,
-                    "pid": os.getpid(),
-                    "broker_epoch": epoch_of(server),
-                }
-            }
-        )
+        say_ready()
 
     try:
-        settings = load_settings(
-            config_file=order.config_file,
-            overrides=order.overrides,
-            data=order.data,
-            metrics=order.metrics,
-            insecure=order.insecure,
-        )
-        server_main.run(settings, ready)
+        server_main.run(order.settings(), ready)
     except (CannotStart, DiskFailed) as refusal:
         line.tell({"refused": str(refusal)})
         return CANNOT_START if isinstance(refusal, CannotStart) else FAILED

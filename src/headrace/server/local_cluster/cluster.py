@@ -1,10 +1,11 @@
 """A cluster on this machine from its folders: `headrace start --brokers N`.
 
-`open_cluster` locks the folder of node 1 against a second start, reads or makes the plan, formats
-the folders that are new, and gives what each node is started with; `run` then runs until all have
-stopped. The plan notes each folder that was formatted, so a folder that is empty later is a lost
-one: it is formatted anew under another directory id, never as the one that was lost.
-Not done: `--secure`; controllers on other machines (`headrace format` and `start --config`).
+`open_cluster` locks the folder of node 1 against a second start, reads, makes or grows the plan,
+formats the folders that are new, and gives what each node is started with; `run` then runs until
+all have stopped. The plan notes each folder that was formatted, so a folder that is empty later is
+a lost one: it is formatted anew under another directory id, never as the one that was lost, and
+filled by the others (`prepare`, before each start of a node).
+Not done: controllers on other machines (`headrace format` and `start --config`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.protocol import uuids
 from headrace.server import java_properties
 from headrace.server.addresses import parse_address
-from headrace.server.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.local_cluster import security
 from headrace.server.local_cluster.child import Order
+from headrace.server.local_cluster.folders import (
+    Folders,
+    identity_in,
+    partitions_in,
+    require_growing,
+)
 from headrace.server.local_cluster.parent import Parent
 from headrace.server.local_cluster.plan import (
     DECIDED,
@@ -26,16 +34,20 @@ from headrace.server.local_cluster.plan import (
     PlannedNode,
     folder_of,
     free_ports,
+    grow,
+    minimum_in_sync,
     new_plan,
+    plan_of_one,
+    read_copy,
     read_plan,
     settings_of,
+    shrink,
     write_plan,
 )
 from headrace.server.local_cluster.process_title import set_title
 from headrace.server.local_cluster.supervision import Supervision
 from headrace.server.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
 from headrace.server.settings import CannotStart, load_settings
-from headrace.storage.checkpoints import META_PROPERTIES
 
 LOCK = ".cluster-lock"
 MOST_BROKERS = 100
@@ -53,6 +65,7 @@ class Wanted:
     config_file: Path | None = None
     metrics: str | None = None
     insecure: bool = False
+    secure: Path | None = None  # a folder of `headrace security init`
 
 
 @dataclass(slots=True)
@@ -60,6 +73,22 @@ class OpenCluster:
     plan: ClusterPlan
     orders: dict[int, Order]
     lock: FolderLock
+    folders: Folders
+
+    def prepare(self, node: int) -> None:
+        """Before each start of a node: its folder may be lost. CannotStart: it must not start."""
+        self.folders.prepare(self.plan, self.plan.node(node), self.orders[node])
+
+    @property
+    def former_min_in_sync(self) -> int | None:
+        """The cluster has grown, and its minimum may still be this one of its former size."""
+        wanted = minimum_in_sync(len(self.plan.nodes))
+        return self.plan.min_in_sync if self.plan.min_in_sync < wanted else None
+
+    def min_in_sync_is_raised(self) -> None:
+        if self.former_min_in_sync is not None:
+            self.plan.min_in_sync = minimum_in_sync(len(self.plan.nodes))
+            self.folders.write(self.plan)
 
     def close(self) -> None:
         self.lock.release()
@@ -74,17 +103,20 @@ def open_cluster(
     try:
         plan = _plan(disk, wanted, randomness)
         addresses = _addresses(wanted, len(plan.nodes))
+        between = None
+        if wanted.secure is not None:
+            between = security.new_secrets(randomness)
         orders = {
-            node.id: _order(plan, node, address, given, wanted)
+            node.id: _order(plan, node, address, given, wanted, between)
             for node, address in zip(plan.nodes, addresses, strict=True)
         }
+        folders = Folders(disk, wanted.data, randomness, wall_ms)
         for node in plan.nodes:
-            _format(disk, plan, node, orders[node.id], randomness, wall_ms)
-            write_plan(disk, wanted.data, plan)
+            folders.prepare(plan, node, orders[node.id])
     except BaseException:
         lock.release()
         raise
-    return OpenCluster(plan, orders, lock)
+    return OpenCluster(plan, orders, lock, folders)
 
 
 def run(
@@ -98,7 +130,7 @@ def run(
     set_title(f"headrace cluster of {len(cluster.orders)}", "headrace")
     supervision = Supervision(cluster.orders, cluster.plan.stop_order())
     try:
-        Parent(supervision, cluster.orders, show=show, write=write, coloured=coloured).run()
+        Parent(supervision, cluster, show=show, write=write, coloured=coloured).run()
     finally:
         cluster.close()
 
@@ -107,21 +139,28 @@ def _given(wanted: Wanted) -> dict[str, str]:
     """All that somebody has set, by a file or an option; what the plan decides cannot be."""
     given: dict[str, str] = {}
     if wanted.config_file is not None:
-        # What is wrong with the file is said by `load_settings`, with its line.
-        try:
-            entries = java_properties.parse(wanted.config_file.read_bytes())
-        except (OSError, java_properties.MalformedProperties):
-            load_settings(config_file=wanted.config_file)
-            raise
-        given |= {entry.name: entry.value for entry in entries}
+        given |= _read(wanted.config_file)
     given |= wanted.overrides
-    decided = [name for name in DECIDED if name in given]
+    secured = wanted.secure is not None
+    decided = [name for name in (*DECIDED, *(security.DECIDED if secured else ())) if name in given]
+    if wanted.secure is not None:
+        given = {**_read(wanted.secure / "server.properties", wanted.secure), **given}
     if decided:
         raise CannotStart(
             f"{decided[0]} is decided by --brokers: leave it out, or start each node with a file "
             "of its own (`headrace start --config FILE`)."
         )
     return given
+
+
+def _read(path: Path, secure: Path | None = None) -> dict[str, str]:
+    """What is wrong with the file is said by `load_settings`, with its line."""
+    try:
+        entries = java_properties.parse(path.read_bytes())
+    except (OSError, java_properties.MalformedProperties):
+        load_settings(config_file=None if secure else path, secure=secure)
+        raise
+    return {entry.name: entry.value for entry in entries}
 
 
 def _lock(data: str) -> FolderLock:
@@ -137,35 +176,46 @@ def _lock(data: str) -> FolderLock:
 
 
 def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) -> ClusterPlan:
-    plan = read_plan(disk, wanted.data)
+    data = wanted.data
+    plan = read_plan(disk, data)
+    identity = identity_in(disk, data)
     if plan is None:
-        if disk.exists(f"{wanted.data}/{META_PROPERTIES}"):
-            raise CannotStart(
-                f"{wanted.data} holds a cluster of one, which cannot grow yet: name another folder "
-                "with --data."
-            )
-        plan = new_plan(wanted.brokers or 1, randomness, free_ports)
-        write_plan(disk, wanted.data, plan)
-        return plan
+        copy = read_copy(disk, data)
+        if copy is not None and (identity is None or identity.cluster_id == copy.cluster_id):
+            plan = copy
+        elif identity is not None:
+            require_growing(disk, data, identity)
+            directory = uuids.to_text(identity.directory_id)
+            plan = plan_of_one(identity.cluster_id, directory, free_ports)
+        else:
+            plan = new_plan(wanted.brokers or 1, randomness, free_ports)
+            write_plan(disk, data, plan)
+            return plan
     if wanted.brokers is not None and wanted.brokers != len(plan.nodes):
-        _resize(plan, wanted.brokers, wanted.data)
-        write_plan(disk, wanted.data, plan)
+        _resize(disk, plan, wanted.brokers, data)
+        write_plan(disk, data, plan)
     return plan
 
 
-def _resize(plan: ClusterPlan, brokers: int, data: str) -> None:
+def _resize(disk: RealDisk, plan: ClusterPlan, brokers: int, data: str) -> None:
+    if brokers > len(plan.nodes):
+        grow(plan, brokers, free_ports)
+        return
     has = len(plan.nodes)
-    if brokers < has:
+    if plan.nodes[brokers].is_controller:
         raise CannotStart(
-            f"The cluster of {data} has {has} brokers, whose replicas would be missing: start it "
-            f"with --brokers {has}."
+            f"The cluster of {data} has {has} brokers, and the first {len(plan.controllers)} are "
+            f"its controllers, which stay: start it with --brokers {has}."
         )
-    if len(plan.controllers) == 1 and brokers >= 3:
-        raise CannotStart(
-            f"The cluster of {data} has one controller and {has} brokers; it cannot grow to three "
-            "controllers yet."
-        )
-    plan.nodes += [PlannedNode(number) for number in range(has + 1, brokers + 1)]
+    for node in plan.nodes[brokers:]:
+        held = partitions_in(disk, folder_of(data, node.id))
+        if held:
+            raise CannotStart(
+                f"Broker {node.id} of {data} still holds {held} partitions: start the cluster with "
+                f"--brokers {has}, move them away with `headrace cluster remove-broker {node.id}`, "
+                f"then start it with --brokers {brokers}."
+            )
+    shrink(plan, brokers)
 
 
 def _addresses(wanted: Wanted, count: int) -> list[tuple[str, int]]:
@@ -183,51 +233,22 @@ def _order(
     address: tuple[str, int],
     given: Mapping[str, str],
     wanted: Wanted,
+    between: security.Secrets | None,
 ) -> Order:
     metrics = wanted.metrics
     if metrics is not None:
         host, port = parse_address(metrics, "--metrics")
         metrics = f"{host}:{port + node.id - 1 if port else 0}"
+    decided = settings_of(plan, node, address, given, secured=between is not None)
+    if between is not None:
+        decided |= security.settings_between_nodes(between, given)
     return Order(
         node=node.id,
         data=folder_of(wanted.data, node.id),
-        overrides={**wanted.overrides, **settings_of(plan, node, address, given)},
+        overrides={**wanted.overrides, **decided},
         config_file=None if wanted.config_file is None else str(wanted.config_file),
         metrics=metrics,
         insecure=wanted.insecure,
+        secure=None if wanted.secure is None else str(wanted.secure),
+        delay_client=None if between is None else security.delay_client(between, given),
     )
-
-
-def _format(
-    disk: RealDisk,
-    plan: ClusterPlan,
-    node: PlannedNode,
-    order: Order,
-    randomness: Callable[[int], bytes],
-    wall_ms: int,
-) -> None:
-    settings = load_settings(
-        config_file=order.config_file,
-        overrides=order.overrides,
-        data=order.data,
-        metrics=order.metrics,
-        insecure=order.insecure,
-    )
-    is_first = node.is_controller and not node.formatted
-    names = settings.place.controller_listener
-    identity = format_folder(
-        disk,
-        settings,
-        cluster_id=plan.cluster_id,
-        standalone=False,
-        controllers=initial_controllers(plan.initial_controllers(), names) if is_first else None,
-        levels=levels_of({}),
-        randomness=randomness,
-        wall_ms=wall_ms,
-    )
-    if identity.cluster_id != plan.cluster_id:
-        raise CannotStart(
-            f"{order.data} belongs to the cluster {identity.cluster_id}, not to that of this "
-            f"folder's node 1, {plan.cluster_id}: name another folder with --data."
-        )
-    node.formatted = True

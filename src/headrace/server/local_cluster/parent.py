@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from headrace.foreign_text import escaped
 from headrace.server.local_cluster.child import Line, Order
@@ -39,9 +39,24 @@ from headrace.server.local_cluster.supervision import (
     Terminate,
     Tick,
 )
+from headrace.server.settings import CannotStart
 
 LONGEST_LINE = 64 * 1024
 COLOURS = (36, 35, 33, 32, 34, 31)
+
+
+class LocalCluster(Protocol):
+    """What the parent asks of the cluster that it runs (`cluster.py`)."""
+
+    @property
+    def orders(self) -> Mapping[int, Order]: ...
+
+    def prepare(self, node: int) -> None: ...
+
+    @property
+    def former_min_in_sync(self) -> int | None: ...
+
+    def min_in_sync_is_raised(self) -> None: ...
 
 
 class ClusterFailed(Exception):
@@ -60,7 +75,7 @@ class Parent:
     def __init__(
         self,
         supervision: Supervision,
-        orders: Mapping[int, Order],
+        cluster: LocalCluster,
         *,
         show: Callable[[dict[int, dict[str, Any]]], None],
         write: Callable[[str], None],
@@ -69,7 +84,7 @@ class Parent:
     ) -> None:
         """`show` gets what each node said of itself when all were ready; `write` a line of text."""
         self._supervision = supervision
-        self._orders = orders
+        self._cluster = cluster
         self._show = show
         self._write = write
         self._program = program
@@ -150,6 +165,7 @@ class Parent:
                 self._say_ended(effect)
             case AllReady():
                 self._show(self._about)
+                self._raise_min_in_sync()
             case Finished():
                 self._finished = effect
             case _:
@@ -162,8 +178,13 @@ class Parent:
         process.popen.terminate()
 
     def _start(self, node: int) -> None:
+        try:
+            self._cluster.prepare(node)
+        except CannotStart as refusal:
+            # The node itself will find its folder unusable, and is tried again.
+            self._write(self._labelled(node, str(refusal)))
         output, input_ = os.pipe()
-        started = start_child(self._orders[node], input_, self._program)
+        started = start_child(self._cluster.orders[node], input_, self._program)
         os.close(input_)
         os.set_blocking(output, False)
         started.line.socket.setblocking(False)
@@ -181,6 +202,8 @@ class Parent:
             if "ready" in message:
                 self._about[node] = message["ready"]
                 self._step(Ready(node, message["ready"].get("broker_epoch", -1)))
+            if "min_in_sync" in message:
+                self._cluster.min_in_sync_is_raised()
             if "refused" in message:
                 self._refusals[node] = message["refused"]
                 if node in self._about:  # it has run before, and is tried again
@@ -235,6 +258,12 @@ class Parent:
                 how = f"was ended by {signal.Signals(-effect.code).name}"
         rest = (effect.again_in_ms or 0) / 1000
         self._write(self._labelled(effect.node, f"{how}; it is started again in {rest:g} s"))
+
+    def _raise_min_in_sync(self) -> None:
+        """Each node looks, and the active controller among them writes it."""
+        former = self._cluster.former_min_in_sync
+        for process in self._processes.values() if former is not None else ():
+            process.line.tell({"raise_min_in_sync": {"from": former}})
 
     def _tell_death(self, effect: TellDeath) -> None:
         """Any living node can pass it on to the controller."""

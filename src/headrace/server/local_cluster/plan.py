@@ -4,7 +4,12 @@ The first three nodes are brokers and controllers, the others brokers; a cluster
 has one controller (docs/decisions/0014). Broker i listens on the port P + i - 1. Controllers listen
 on free ports of localhost. These, the cluster's id and the ids of the controllers' folders are kept
 in `headrace-cluster.json` in the folder of node 1, written before anything else is: a start that
-was cut short goes on with them. Node i's folder lies beside that of node 1, and is named after it.
+was cut short goes on with them. Node i's folder lies beside that of node 1, and is named after it;
+each has a copy of the plan, so that the loss of node 1's folder does not lose the plan.
+
+A plan grows (`grow`): of a folder of one, and of fewer brokers than are wanted now. Controllers
+that come later are formatted without a quorum of their own and join the voters by themselves, one
+after the other, when they have caught up (`controller.quorum.auto.join.enable`).
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ from typing import Any
 
 from headrace.environment import Disk
 from headrace.protocol import uuids
+from headrace.server.local_cluster.security import CLIENTS, NODES
 from headrace.server.settings import CannotStart
+from headrace.storage.checkpoints import META_PROPERTIES
 
 FILE_NAME = "headrace-cluster.json"
 FORMAT = 1
@@ -38,6 +45,7 @@ DECIDED = (
     "controller.listener.names",
     "controller.quorum.voters",
     "controller.quorum.bootstrap.servers",
+    "controller.quorum.auto.join.enable",
 )
 
 
@@ -45,8 +53,9 @@ DECIDED = (
 class PlannedNode:
     id: int
     controller_port: int | None = None  # None: it is a broker only
-    directory_id: str | None = None  # of the folder's first life; None: no controller's
+    directory_id: str | None = None  # of its first folder, if that began the quorum
     formatted: bool = False  # from then on an empty folder is a lost one
+    folder_id: str | None = None  # the directory id of the folder that it has now, once formatted
 
     @property
     def is_controller(self) -> bool:
@@ -57,16 +66,24 @@ class PlannedNode:
 class ClusterPlan:
     cluster_id: str
     nodes: list[PlannedNode] = field(default_factory=list)
+    # The cluster-wide min.insync.replicas that its size asked for when it was last set; below what
+    # the size asks for now, it is to be raised (`minimum_in_sync.py`).
+    min_in_sync: int = 1
+    generation: int = 0  # how often it was written: of two copies the higher one is newer
 
     @property
     def controllers(self) -> list[PlannedNode]:
         return [node for node in self.nodes if node.is_controller]
 
+    def node(self, number: int) -> PlannedNode:
+        return next(node for node in self.nodes if node.id == number)
+
     def initial_controllers(self) -> str:
-        """As `--initial-controllers` takes them."""
+        """Those that begin the quorum, as `--initial-controllers` takes them."""
         return ",".join(
             f"{node.id}@{CONTROLLER_HOST}:{node.controller_port}:{node.directory_id}"
             for node in self.controllers
+            if node.directory_id is not None
         )
 
     def stop_order(self) -> list[list[int]]:
@@ -85,7 +102,8 @@ def new_plan(
 ) -> ClusterPlan:
     count = CONTROLLERS if brokers >= CONTROLLERS else 1
     found = ports(count)
-    plan = ClusterPlan(uuids.to_text(uuids.random_id(randomness(16))))
+    cluster_id = uuids.to_text(uuids.random_id(randomness(16)))
+    plan = ClusterPlan(cluster_id, min_in_sync=minimum_in_sync(brokers))
     for number in range(1, brokers + 1):
         node = PlannedNode(number)
         if number <= count:
@@ -93,6 +111,31 @@ def new_plan(
             node.directory_id = uuids.to_text(uuids.random_id(randomness(16)))
         plan.nodes.append(node)
     return plan
+
+
+def plan_of_one(
+    cluster_id: str, directory_id: str, ports: Callable[[int], list[int]]
+) -> ClusterPlan:
+    """Of a folder that a node alone has used: it is the first of the nodes, and the only voter."""
+    first = PlannedNode(1, ports(1)[0], directory_id, formatted=True, folder_id=directory_id)
+    return ClusterPlan(cluster_id, [first])
+
+
+def grow(plan: ClusterPlan, brokers: int, ports: Callable[[int], list[int]]) -> None:
+    """More brokers; from three on there are three controllers."""
+    assert brokers > len(plan.nodes), "fewer are for `shrink`"
+    plan.nodes += [PlannedNode(number) for number in range(len(plan.nodes) + 1, brokers + 1)]
+    if brokers >= CONTROLLERS:
+        coming = [node for node in plan.nodes[:CONTROLLERS] if not node.is_controller]
+        for node, port in zip(coming, ports(len(coming)), strict=True):
+            node.controller_port = port
+
+
+def shrink(plan: ClusterPlan, brokers: int) -> None:
+    """Fewer brokers, none of which is a controller; their folders stay where they are."""
+    leaving = plan.nodes[brokers:]
+    assert not any(node.is_controller for node in leaving), "controllers stay"
+    plan.nodes = plan.nodes[:brokers]
 
 
 def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
@@ -105,31 +148,64 @@ def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
         if found["format"] != FORMAT:
             raise CannotStart(f"{path} was written by a newer Headrace (format {found['format']}).")
         nodes = [PlannedNode(**node) for node in found["nodes"]]
-        return ClusterPlan(found["cluster_id"], nodes)
+        return ClusterPlan(
+            found["cluster_id"],
+            nodes,
+            # Older plans do not say; they began with what their size asks for.
+            found.get("min_in_sync", minimum_in_sync(len(nodes))),
+            found.get("generation", 0),
+        )
     except (ValueError, KeyError, TypeError) as fault:
         raise CannotStart(
             f"{path} cannot be understood: {fault}. Bring it back from a copy."
         ) from (fault)
 
 
+def read_copy(disk: Disk, data: str) -> ClusterPlan | None:
+    """The newest copy in the folders beside that of node 1; None: there is none."""
+    copies = [read_plan(disk, folder) for folder in folders_beside(data)]
+    found = [copy for copy in copies if copy is not None]
+    return max(found, key=lambda copy: copy.generation, default=None)
+
+
+def folders_beside(data: str) -> list[str]:
+    """Those that could be of nodes 2 and following, as far as they are there without a gap of
+    their numbers larger than the one that a lost folder leaves."""
+    found, missing, number = [], 0, 2
+    while missing < CONTROLLERS:
+        folder = folder_of(data, number)
+        missing = 0 if os.path.isdir(folder) else missing + 1
+        if not missing:
+            found.append(folder)
+        number += 1
+    return found
+
+
 def write_plan(disk: Disk, data: str, plan: ClusterPlan) -> None:
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "cluster_id": plan.cluster_id,
-            "nodes": [asdict(node) for node in plan.nodes],
-        },
-        indent=2,
-    )
-    disk.write_file(f"{data}/{FILE_NAME}", [text.encode(), b"\n"])
+    """To the folder of node 1, then its copies to those folders that are formatted."""
+    plan.generation += 1
+    text = json.dumps({"format": FORMAT, **asdict(plan)}, indent=2)
+    for node in plan.nodes:
+        if node.id == 1 or node.formatted:
+            disk.write_file(f"{folder_of(data, node.id)}/{FILE_NAME}", [text.encode(), b"\n"])
 
 
 def settings_of(
-    plan: ClusterPlan, node: PlannedNode, address: tuple[str, int], given: Mapping[str, Any]
+    plan: ClusterPlan,
+    node: PlannedNode,
+    address: tuple[str, int],
+    given: Mapping[str, Any],
+    *,
+    secured: bool = False,
 ) -> dict[str, str]:
-    """Those that the plan decides, and what a cluster of this size needs unless `given` says it."""
+    """Those that the plan decides, and what a cluster of this size needs unless `given` says it.
+
+    `secured`: nodes have a listener of their own beside that of clients (`security.py`).
+    """
     host, port = address
-    listeners = [f"PLAINTEXT://{_bracketed(host)}:{port}"]
+    listeners = [f"{CLIENTS if secured else 'PLAINTEXT'}://{_bracketed(host)}:{port}"]
+    if secured:
+        listeners.append(f"{NODES}://{CONTROLLER_HOST}:0")
     if node.is_controller:
         listeners.append(f"CONTROLLER://{CONTROLLER_HOST}:{node.controller_port}")
     decided = {
@@ -140,6 +216,8 @@ def settings_of(
         "controller.quorum.bootstrap.servers": ",".join(
             f"{CONTROLLER_HOST}:{each.controller_port}" for each in plan.controllers
         ),
+        # A controller that comes later, or comes back without its folder, joins the voters.
+        "controller.quorum.auto.join.enable": "true",
     }
     usual = {name: text for name, text in replication_of(len(plan.nodes)).items()}
     return {name: text for name, text in usual.items() if name not in given} | decided
@@ -148,7 +226,7 @@ def settings_of(
 def replication_of(brokers: int) -> dict[str, str]:
     """What is written to a cluster of this size survives the loss of one broker, if it has two."""
     replicas = min(MOST_REPLICAS, brokers)
-    in_sync = max(1, replicas - 1)
+    in_sync = minimum_in_sync(brokers)
     return {
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),
@@ -158,6 +236,10 @@ def replication_of(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(in_sync),
     }
+
+
+def minimum_in_sync(brokers: int) -> int:
+    return max(1, min(MOST_REPLICAS, brokers) - 1)
 
 
 def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
@@ -172,8 +254,14 @@ def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
 
 
 def lives_in(data: str) -> bool:
-    """Whether the folder belongs to a cluster that was started with `--brokers`."""
-    return os.path.exists(os.path.join(data, FILE_NAME))
+    """Whether the folder belongs to a cluster that was started with `--brokers`; it may be lost
+    while the folders of the other nodes are there."""
+    if os.path.exists(os.path.join(data, FILE_NAME)):
+        return True
+    if os.path.exists(os.path.join(data, META_PROPERTIES)):
+        return False
+    beside = (os.path.join(folder, FILE_NAME) for folder in folders_beside(data))
+    return any(os.path.exists(path) for path in beside)
 
 
 def _bracketed(host: str) -> str:
