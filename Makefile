@@ -90,11 +90,18 @@ format: $(DEV_STAMP) ## let ruff format and repair what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What clients and tools of others do with three brokers is a part of make cluster. Each file has a
+# cluster of its own, or two.
+OF_CLUSTERS := tests/interop/test_cluster_tools.py tests/interop/test_cluster_clients.py \
+               tests/conformance/test_cluster_of_three.py
+WITHOUT_CLUSTERS := $(OF_CLUSTERS:%=--ignore=%)
+CLUSTERS ?= 2
+
 # The conformance file is the longest by far: begun last, it would be waited for alone.
 .PHONY: interop
 interop: $(DEV_STAMP) $(SPARK_STAMP) tools servers ## clients and tools of others, and answers compared with Apache Kafka
 	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile \
-	  --no-loadscope-reorder tests/conformance tests/interop $(PYTEST_ARGS)
+	  --no-loadscope-reorder tests/conformance tests/interop $(WITHOUT_CLUSTERS) $(PYTEST_ARGS)
 
 .PHONY: tools
 tools: $(DEV_STAMP) programs ## bring what make interop runs of others into .cache, 0.8 GB
@@ -106,8 +113,9 @@ services: $(DEV_STAMP) servers ## delay and apps with real processes, PostgreSQL
 	  tests/services $(PYTEST_ARGS)
 
 .PHONY: cluster
-cluster: $(DEV_STAMP) ## three brokers as processes: kill -9, halts, start --brokers
-	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
+cluster: $(DEV_STAMP) tools ## three brokers as processes: kill -9, restarts, clients and tools of others
+	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile \
+	  tests/cluster $(OF_CLUSTERS) $(PYTEST_ARGS)
 
 CONSOLE_STAMP := .venv/.installed-console
 # Where the tests leave the pictures of the guide: PICTURES=docs/guide renews them.
@@ -189,11 +197,12 @@ soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 
 	ROUNDS=$(PIPELINE_ROUNDS) $(SPARK_BIN)/python -m pytest tests/soak/test_pipelines.py $(ARGS)
 	POWER_CUTS=1000 $(BIN)/python -m pytest tests/unit/power_cut $(ARGS)
 
-# Seeds that the simulator runs; tests/simulation has the fixed ones of make test.
+# Seeds that the simulator runs, of the metadata quorum and of whole clusters each;
+# tests/simulation has the fixed ones of make test.
 SEEDS ?= 200
 
 .PHONY: sim
-sim: $(DEV_STAMP) ## the metadata quorum under faults in virtual time: SEEDS=10000
+sim: $(DEV_STAMP) ## the quorum and whole clusters under faults in virtual time: SEEDS=10000
 	$(BIN)/python -m headrace.simulator --seeds $(SEEDS) $(ARGS)
 
 # Minutes that the fuzzer runs; CI takes half a minute.

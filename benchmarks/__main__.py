@@ -13,7 +13,9 @@ from . import (
     acls,
     app_handlers,
     big_start,
+    cluster_cores,
     cluster_of_three,
+    cluster_partitions,
     compaction,
     connections_idle,
     delay_messages,
@@ -56,6 +58,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "compaction": compaction.BENCHMARK,
     "big_start": big_start.BENCHMARK,
     "cluster_of_three": cluster_of_three.BENCHMARK,
+    "cluster_partitions": cluster_partitions.BENCHMARK,
+    "cluster_cores": cluster_cores.BENCHMARK,
     "delay_messages": delay_messages.BENCHMARK,
     "app_handlers": app_handlers.BENCHMARK,
     "pipelines": pipelines.BENCHMARK,
@@ -73,7 +77,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int, help="rounds of each benchmark (default: its own)")
     parser.add_argument("--quick", action="store_true", help="small loads: does it work at all?")
-    parser.add_argument("--large", action="store_true", help="compaction of 1 GB, not 250 MB")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="compaction of 1 GB, not 250 MB; 10,000 replicated partitions, not 1,000",
+    )
     parser.add_argument("--only", choices=sorted(TITLES), help="one system alone")
     parser.add_argument("--pin", action="store_true", help="the client alone on core 0")
     parser.add_argument("--folder", type=Path, help="where data folders are made and removed")

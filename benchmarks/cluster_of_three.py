@@ -5,19 +5,23 @@ rf 3, min.insync.replicas 2, acks=all. Produce: three producers, each at the lea
 records of 1,000 bytes in batches of 16 KiB and of 256 KiB, a fixed amount; processor time is that
 of all three brokers. Latency: one record per request, 200 per second, one after the other. A death:
 the leader of a partition is killed (-9); a producer that looks for the new leader all the time is
-away until its first acknowledged record. Warm-up of the loads as in `produce_throughput.py`.
+away until its first acknowledged record, a consumer until it has what was acknowledged before. Once
+more under the parent of `headrace start --brokers 3`, which tells the controller. Warm-up of the
+loads as in `produce_throughput.py`.
 """
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Callable
 
 from . import wire
 from .benchmark import Benchmark, Run
-from .clusters import Cluster, sync_disks
+from .clusters import Cluster, Watched, sync_disks
 from .load import Line, Usage, drive
 from .processes import machine_busy_seconds, own_processor_seconds
-from .results import Better, Goal, Row, Samples
+from .results import HEADRACE, Better, Goal, Row, Samples
 from .warm_up import LIMIT_S, until_steady
 
 PARTITIONS = 3
@@ -40,7 +44,12 @@ def measure(run: Run) -> Samples:
             samples[f"{size} rate"] = [megabytes / usage.wall_s]
         samples["p50"], samples["p99"] = latencies(run, cluster)
         samples["memory"] = [cluster.resident_mb()]
-        samples["death"] = [seconds_away(cluster)]
+        produced, read = seconds_away(cluster)
+        samples["death"], samples["read"] = [produced], [read]
+    samples["word"] = samples["death"]
+    if run.target.name == HEADRACE:
+        with Watched.start(run.target) as watched:
+            samples["word"] = [seconds_away(watched)[0]]
     return samples
 
 
@@ -134,23 +143,46 @@ def latencies(run: Run, cluster: Cluster) -> tuple[list[float], list[float]]:
     return [measured[count // 2]], [measured[count * 99 // 100]]
 
 
-def seconds_away(cluster: Cluster) -> float:
-    """From a leader's death to the next acknowledged record of its partition."""
+def seconds_away(cluster: Cluster) -> tuple[float, float]:
+    """From a leader's death to the next acknowledged record of its partition, and to that of
+    before being read from the next leader."""
     cluster.create_topic("mortal", 1)
     leader = cluster.leader_of("mortal", 0, 1)
     frame = wire.produce_frame("mortal", 0, wire.batch_of(1, 100))
+    with wire.connect(cluster.ports[leader]) as connection:
+        connection.sendall(frame)
+        wire.check_produced(wire.receive_frame(connection))
+    reading = wire.fetch_frame("mortal", 0, 0, max_bytes=1 << 20, max_wait_ms=20)
     cluster.kill_node(leader)
     begin = time.perf_counter()
+
+    def read(connection: socket.socket) -> None:
+        connection.sendall(reading)
+        if not wire.fetched_records(wire.receive_frame(connection)):
+            raise wire.Refused("it is not known to be committed yet")
+
+    def produced(connection: socket.socket) -> None:
+        connection.sendall(frame)
+        wire.check_produced(wire.receive_frame(connection))
+
+    _when_done(cluster, read)
+    read_s = time.perf_counter() - begin
+    _when_done(cluster, produced)
+    return time.perf_counter() - begin, read_s
+
+
+def _when_done(cluster: Cluster, work: Callable[[socket.socket], None]) -> None:
+    """As soon as a living leader does it."""
+    begin = time.perf_counter()
     while time.perf_counter() - begin < AWAY_AT_MOST_S:
-        now = cluster.leader_of("mortal", 0, 1)
-        if now in cluster.processes:
-            try:
+        try:
+            now = cluster.leader_of("mortal", 0, 1)
+            if now in cluster.living:
                 with wire.connect(cluster.ports[now]) as connection:
-                    connection.sendall(frame)
-                    wire.check_produced(wire.receive_frame(connection))
-                return time.perf_counter() - begin
-            except (wire.Refused, OSError):
-                pass
+                    work(connection)
+                return
+        except (wire.Refused, OSError):
+            pass
         time.sleep(0.02)
     raise TimeoutError("nobody took over")
 
@@ -184,6 +216,18 @@ BENCHMARK = Benchmark(
             "a producer is away after kill -9 of a leader",
             "s",
             Goal(Better.LESS, ratio=1.1),
+        ),
+        Row(
+            "read",
+            "a consumer is away after kill -9 of a leader",
+            "s",
+            Goal(Better.LESS, ratio=1.1),
+        ),
+        Row(
+            "word",
+            "a producer is away, under `start --brokers 3`",
+            "s",
+            Goal(Better.LESS, ratio=0.5),
         ),
     ),
     measure,

@@ -6,8 +6,10 @@ file; both get the same settings. What is said of a broker in `brokers.py` holds
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -63,7 +65,11 @@ class Cluster:
     @property
     def port(self) -> int:
         """Of any node that lives."""
-        return next(self.ports[node] for node in self.processes)
+        return next(self.ports[node] for node in self.living)
+
+    @property
+    def living(self) -> list[int]:
+        return list(self.processes)
 
     def processor_seconds(self) -> float:
         return sum(processor_seconds(process.pid) for process in self.processes.values())
@@ -76,7 +82,7 @@ class Cluster:
     def start_node(self, node: int) -> None:
         properties = str(self._folder(node) / "server.properties")
         if self.target.name == HEADRACE:
-            command = [_program(), "start", "--config", properties]
+            command = [program(), "start", "--config", properties]
         else:
             command = self.target.java(JVM_FLAGS, "kafka.Kafka", properties)
         with (self._folder(node) / "broker.log").open("ab") as log:
@@ -115,7 +121,7 @@ class Cluster:
     def _run_format(self, words: list[str]) -> None:
         if self.target.name == HEADRACE:
             cache_byte_code()
-            command = [_program(), "format", *words]
+            command = [program(), "format", *words]
         else:
             flags = ("-Xmx192m", "-XX:TieredStopAtLevel=1")
             command = self.target.java(flags, "kafka.tools.StorageTool", "format", *words)
@@ -188,7 +194,55 @@ class Cluster:
             self.kill_node(node)
 
 
-def _program() -> str:
+@dataclass(slots=True)
+class Watched(Cluster):
+    """Three brokers of `headrace start --brokers 3`, under its parent."""
+
+    parent: subprocess.Popen[str] | None = None
+    pids: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, target: Target, settings: dict[str, str] | None = None) -> Watched:
+        cache_byte_code()
+        folder = target.folder / "watched"
+        folder.mkdir()
+        where = ["--data", str(folder / "data"), "--listen", f"{HOST}:{free_port()}", "--json"]
+        with (folder / "broker.log").open("wb") as log:
+            parent = subprocess.Popen(
+                [program(), "start", "--brokers", "3", *where],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert parent.stdout is not None
+        ready = json.loads(parent.stdout.readline())
+        found = cls(target, parent=parent)
+        for broker in ready["brokers"]:
+            found.ports[broker["id"]] = int(broker["address"].rsplit(":", 1)[1])
+            found.pids[broker["id"]] = broker["pid"]
+        found.wait_for_brokers(len(NODES))
+        return found
+
+    @property
+    def living(self) -> list[int]:
+        return list(self.pids)
+
+    def wait_for_brokers(self, count: int) -> None:
+        while any(len(self._brokers_known_to(node)) < count for node in self.ports):
+            time.sleep(0.005)
+
+    def kill_node(self, node: int) -> None:
+        os.kill(self.pids.pop(node), signal.SIGKILL)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        assert self.parent is not None
+        self.parent.send_signal(signal.SIGINT)
+        self.parent.wait(120)
+
+
+def program() -> str:
     return str(Path(sys.executable).with_name("headrace"))
 
 

@@ -127,32 +127,43 @@ class Bench:
         return sum(each.end_offset or 0 for each in found.partitions)
 
 
-def drain(bench: Bench, rows: int) -> None:
-    """Timed from the first row that arrived to the last; all three parts' processor time."""
-    rates = {}
-    for kind in bench.kinds:
-        count = rows // FASTSTREAM_SHARE if kind == "faststream" else rows
-        bench.fresh_topic()
-        bench.fill(kind, count)
-        assert bench.postgres.process is not None and bench.node.process is not None
-        with bench.relay(kind) as process:
-            while not (first := bench.end()):
-                time.sleep(0.005)
-            pids = [process.pid, bench.node.process.pid, bench.postgres.process.pid]
-            began, used = time.monotonic(), [processor_seconds(pid) for pid in pids]
-            while (last := bench.end()) < count:
-                time.sleep(0.02)
-            seconds = time.monotonic() - began
-            spent = [
-                processor_seconds(pid) - before for pid, before in zip(pids, used, strict=True)
-            ]
-        rates[kind] = (last - first) / seconds
-        each = [one / (last - first) * 1e6 for one in spent]
+def drain(bench: Bench, rows: int, rounds: int) -> None:
+    """Round after round, one kind after the other; at the end the medians."""
+    rates: dict[str, list[float]] = {kind: [] for kind in bench.kinds}
+    for _ in range(rounds):
+        for kind in bench.kinds:
+            count = rows // FASTSTREAM_SHARE if kind == "faststream" else rows
+            rates[kind].append(drained(bench, kind, count))
+    medians = {kind: statistics.median(each) for kind, each in rates.items()}
+    for kind, each in rates.items():
         say(
-            f"drain    {kind:<12} {rates[kind]:>9,.0f} rows/s; processor time per row:"
-            f" relay {each[0]:.1f}, node {each[1]:.1f}, PostgreSQL {each[2]:.1f} us"
+            f"drain    {kind:<12} {medians[kind]:>9,.0f} rows/s, median of {rounds}"
+            f" ({min(each):,.0f} .. {max(each):,.0f})"
         )
-    ratios(rates)
+    ratios(medians)
+
+
+def drained(bench: Bench, kind: str, count: int) -> float:
+    """Timed from the first row that arrived to the last; all three parts' processor time."""
+    bench.fresh_topic()
+    bench.fill(kind, count)
+    assert bench.postgres.process is not None and bench.node.process is not None
+    with bench.relay(kind) as process:
+        while not (first := bench.end()):
+            time.sleep(0.005)
+        pids = [process.pid, bench.node.process.pid, bench.postgres.process.pid]
+        began, used = time.monotonic(), [processor_seconds(pid) for pid in pids]
+        while (last := bench.end()) < count:
+            time.sleep(0.02)
+        seconds = time.monotonic() - began
+        spent = [processor_seconds(pid) - before for pid, before in zip(pids, used, strict=True)]
+    rate = (last - first) / seconds
+    each = [one / (last - first) * 1e6 for one in spent]
+    say(
+        f"drain    {kind:<12} {rate:>9,.0f} rows/s; processor time per row:"
+        f" relay {each[0]:.1f}, node {each[1]:.1f}, PostgreSQL {each[2]:.1f} us"
+    )
+    return rate
 
 
 def latency(bench: Bench, seconds: int = 10, rate: int = 1000) -> None:
@@ -330,19 +341,20 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["drain", "latency", "writer", "table"])
     parser.add_argument("--faststream", help="an interpreter that has faststream-outbox")
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3, help="of drain, in turns")
     parser.add_argument("--table-rows", type=int, default=1_000_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "postgres"
         place.mkdir()
         Path(folder).chmod(0o755)
-        postgres = Postgres(place)
+        postgres = Postgres(place, fsync=True)
         postgres.start()
         try:
             with HeadraceNode(Path(folder) / "node") as node:
                 bench = Bench(postgres, node, given.faststream)
                 if "drain" in given.what:
-                    drain(bench, given.rows)
+                    drain(bench, given.rows, given.rounds)
                 if "latency" in given.what:
                     latency(bench)
                 if "writer" in given.what:

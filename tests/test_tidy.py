@@ -18,6 +18,7 @@ import pytest
 
 from headrace.cli.main import COMMANDS
 from tests import architecture_map
+from tests.soak.report import HEAD, with_row
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "src" / "headrace"
@@ -53,6 +54,17 @@ def test_no_file_is_vague_or_endless() -> None:
         assert not VAGUE_NAMES.fullmatch(path.name), path
         assert not VAGUE_NAMES.fullmatch(path.parent.name), path
         assert len(path.read_text("utf-8").splitlines()) <= LONGEST_FILE_LINES, path
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (PROJECT / "docs" / "decisions").glob("*.md")]
+    assert len(numbers) == len(set(numbers)), "two decisions have one number: renumber the later"
+
+
+def test_a_long_run_is_noted_in_the_table_of_runs() -> None:
+    later = "\n".join(["", "## Files", "", "| file | starts |", "|---|---|", "| a | 1 |", ""])
+    lines = with_row(HEAD + "| one |\n" + later, "| two |")
+    assert lines[lines.index("| one |") + 1] == "| two |" and lines[-1] == "| a | 1 |"
 
 
 # ---- every API is in the table of contents, with a header that tells the truth

@@ -31,8 +31,11 @@ ON_ONE_NODE = (
     "docs/guide/retries.md",
     "docs/guide/order.md",
     "docs/guide/once-only.md",
+    "docs/guide/replay.md",
+    "docs/guide/backlog.md",
     "docs/guide/outbox.md",
     "docs/guide/console.md",
+    "docs/guide/http.md",
     "docs/guide/triggers.md",
 )
 # These begin with a node of their own that asks for passwords.
@@ -58,7 +61,9 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     node.data = folder / "headrace-data"
     node.settings = {}  # as `headrace start` has them
     with node:
-        yield Walk(folder, node=node, replacing={"localhost:9192": f"localhost:{free_port()}"})
+        others = ("localhost:9192", "localhost:8082")
+        replacing = {each: f"localhost:{free_port()}" for each in others}
+        yield Walk(folder, node=node, replacing=replacing)
 
 
 @pytest.mark.timeout(600)

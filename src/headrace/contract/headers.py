@@ -43,6 +43,9 @@ TOO_LATE = "too-late"
 UNKNOWN = "unknown"
 OUTCOMES = (CANCELLED, TOO_LATE, UNKNOWN)
 
+# ---- set by `headrace replay` -------------------------------------------------------------------
+REPLAYED_FROM = "headrace-replayed-from"  # topic/partition/offset; one header for each replay
+
 # ---- on records of the topic `headrace.delay.far` -----------------------------------------------
 FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null
 FAR_APPENDED_AT = "headrace-far-appended-at"  # milliseconds since 1970, when the intake took it

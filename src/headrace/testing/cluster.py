@@ -138,6 +138,7 @@ class Cluster:
 
     def _begin(self, node: int) -> None:
         assert self._cluster is not None, "started"
+        self._cluster.prepare(node)
         with self._log_path(node).open("ab") as output:
             self._running[node] = start_child(self._cluster.orders[node], output.fileno())
 

@@ -34,6 +34,7 @@ type job struct {
 	Count       int    `json:"count"`
 	Group       string `json:"group"`
 	Time        int64  `json:"time"`
+	Stop        string `json:"stop"`
 	Credentials credentials `json:"credentials"`
 	Records     []struct {
 		Timestamp int64                 `json:"timestamp"`
@@ -70,6 +71,8 @@ func main() {
 		answer["records"] = consume(ctx, asked)
 	case "join":
 		answer["values"] = join(ctx, asked)
+	case "roll":
+		answer = roll(ctx, asked)
 	case "login":
 		answer = login(ctx, asked)
 	case "offset_for_time":

@@ -7,6 +7,7 @@ const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require("kafkaj
 const snappy = require("snappyjs");
 const lz4 = require("lz4js");
 const zstd = require("@bokuweb/zstd-wasm");
+const { roll } = require("./rolling.js");
 
 const never = () => {
   throw new Error("this program does not read");
@@ -137,12 +138,12 @@ async function main() {
   const job = JSON.parse(fs.readFileSync(0, "utf8"));
   await zstd.init();
   const kafka = new Kafka({
-    brokers: [job.bootstrap],
+    brokers: job.bootstrap.split(","),
     logLevel: logLevel.ERROR,
     connectionTimeout: 60000,
     requestTimeout: 60000,
   });
-  const verbs = { produce, offset_for_time: offsetForTime, administer, join };
+  const verbs = { produce, offset_for_time: offsetForTime, administer, join, roll };
   process.stdout.write(JSON.stringify(await verbs[job.verb](kafka, job)) + "\n");
 }
 
