@@ -66,6 +66,10 @@ PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 NOW = 0  # librdkafka's word for "the producer's clock"
 # What librdkafka's `produce` raises of a record that it does not take, but for a full buffer.
 REFUSED = (KafkaException, TypeError, ValueError, OverflowError)
+# A flush that hears of a fatal error breaks off, so it is begun again.
+FLUSHES = 3
+# How Python names a fatal error of librdkafka that a callback has cleared meanwhile.
+CLEARED = "returned NULL without setting an exception"
 
 # A partitioner in Python learns of new partitions this late, like librdkafka's metadata.max.age.ms.
 PARTITION_COUNT_AGE_S = 300.0
@@ -104,6 +108,7 @@ class Producer(Generic[SentKey, SentValue]):
         self.transactional_id = transactional_id or self.connection.settings.get("transactional.id")
         chosen = defaults_for(self.connection.settings, self.transactional_id)
         chosen["partitioner"] = native
+        self.failed_for_good = False  # by a fatal error: nothing is taken any more, make one anew
         self._fatal: KafkaError | None = None  # what it was: later errors only say that it was one
         conf = program_settings(self.connection, chosen)
         self._refusals = Refusals(conf)
@@ -322,21 +327,26 @@ class Producer(Generic[SentKey, SentValue]):
 
     def _flush(self, timeout_s: float | None) -> int:
         for_ever_or = -1 if timeout_s is None else timeout_s
-        try:
-            return self._producer.flush(for_ever_or)
-        except (KafkaException, SystemError) as failure:  # as above
-            self._note(failure)
-            return self._producer.flush(for_ever_or)
+        for _ in range(FLUSHES):
+            try:
+                return self._producer.flush(for_ever_or)
+            except (KafkaException, SystemError) as failure:  # as above
+                self._note(failure)
+        return len(self._producer)
 
     def _note(self, failure: KafkaException | SystemError) -> None:
-        # A callback that runs in the same poll finds the fatal error raised already, and Python
-        # takes that for a fault in the callback.
+        # A callback that runs in the same poll finds the fatal error raised already. Python takes
+        # that for a fault in the callback, or the callback's own `except` clears it.
         cause = failure.__cause__ if isinstance(failure, SystemError) else failure
-        if not isinstance(cause, KafkaException):
+        if isinstance(cause, KafkaException):
+            error = kafka_error(cause)
+            if error.fatal():
+                self.failed_for_good = True
+                self._fatal = self._fatal or error
+        elif str(failure).endswith(CLEARED):
+            self.failed_for_good = True
+        else:
             raise failure
-        error = kafka_error(cause)
-        if error.fatal() and self._fatal is None:
-            self._fatal = error
 
     def _failed_for_good(self, error: KafkaError, topic: str) -> ClientError:
         """`error` only says so; what it was is heard by a poll, perhaps not yet."""
@@ -352,7 +362,7 @@ class Producer(Generic[SentKey, SentValue]):
 
     def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
         if error.code() == KafkaError._FATAL or (
-            self._fatal is not None and error.code() in PURGED
+            self.failed_for_good and error.code() in PURGED
         ):
             return self._failed_for_good(error, topic)
         said = explain_delivery(error, self.connection.bootstrap, topic)
@@ -364,11 +374,6 @@ class Producer(Generic[SentKey, SentValue]):
         """One more sentence, if that is what keeps records here."""
         refused = self._refusals.recent
         return "" if refused is None else f" {explain(refused, self.connection.bootstrap)}"
-
-    @property
-    def failed_for_good(self) -> bool:
-        """After a fatal error nothing is taken any more: close it and make one anew."""
-        return self._fatal is not None
 
     def knows_partitions_of(self, topic: str) -> bool:
         """Whether sending to this topic asks the cluster nothing first."""
