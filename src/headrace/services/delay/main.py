@@ -27,6 +27,7 @@ from headrace.foreign_text import escaped
 from headrace.log_lines import log_to_stderr
 from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
+from headrace.services.delay.leaving import leave_former_address
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService, system_clock
 from headrace.services.delay.store import StoreInUse
@@ -66,9 +67,13 @@ def serve(
         ) from failure
     queries = DelayQueries(service.store, service.status, service.store_taken)
     remembered = folder / ADMIN_PORT_FILE
-    admin = AdminHttp(queries, host=admin_host, port=admin_port, former=_former_port(remembered))
-    remembered.write_text(f"{admin.port}\n")
-    service.client_id = f"{GROUP}@{admin.address}"
+    former = _former_port(remembered)
+    admin = AdminHttp(queries, host=admin_host, port=admin_port, former=former)
+    service.client_id = client_id_at(admin.host, admin.port)
+    if former in (None, admin.port) or leave_former_address(
+        at, group, service.instance, client_id_at(admin.host, former)
+    ):
+        remembered.write_text(f"{admin.port}\n")
     _stop_by_signal(service)
     if end_with_parent:
         _stop_with_parent(service)
@@ -86,6 +91,11 @@ def serve(
         ) from fenced
     finally:
         admin.close()
+
+
+def client_id_at(host: str, port: int) -> str:
+    """How the group's members tell where they can be asked."""
+    return f"{GROUP}@{host}:{port}"
 
 
 def _former_port(remembered: Path) -> int | None:

@@ -1,0 +1,36 @@
+"""Where the delay service can be asked, after a restart too."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.client.connection import Connection
+from headrace.client.delay_instances import DelayInstances
+from tests.interop.brokers import TARGET, make_node
+from tests.services.delay_checker import make_delayed_topic
+from tests.services.delay_process import DelayProcess
+
+
+@pytest.mark.timeout(600)
+def test_an_instance_whose_port_was_taken_meanwhile_is_found_at_its_new_one(tmp_path: Path) -> None:
+    # The group keeps the client id of a static member from one run to the next, and the client id
+    # holds the address.
+    settings = {"headrace.delay.service": "off"} if TARGET == "headrace" else {}
+    with make_node(TARGET, tmp_path / "node", settings) as node:
+        make_delayed_topic(node.bootstrap, "orders", 1)
+        instances = DelayInstances(Connection({"bootstrap.servers": node.bootstrap}))
+        with DelayProcess(node.bootstrap, tmp_path) as service, socket.socket() as somebody_else:
+            [(first, _)] = instances.stats()
+            service.kill()
+            somebody_else.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            somebody_else.bind(("127.0.0.1", service.port))
+            somebody_else.listen()
+            service.start()
+            while first.address in [each.address for each in instances.all()]:
+                time.sleep(0.1)
+            [(asked, stats)] = instances.stats()
+            assert asked.address != first.address and stats["instance"] == "one"
