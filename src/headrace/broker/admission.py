@@ -160,10 +160,10 @@ def admit_offsets(
         return as_told_to_committers(refusal.code, version)
     if to is None:
         return ErrorCode.NONE
-    guard = transactions.guards.take(leader, producer.id)
+    guard = transactions.guards.take(leader, producer)
 
     def admitted(codes: dict[Partition, ErrorCode] | ErrorCode) -> ErrorCode:
-        transactions.guards.give_back(guard, producer.id)
+        transactions.guards.give_back(guard)
         code = codes[partition] if isinstance(codes, dict) else codes
         if code == ErrorCode.NONE and not guard.holds:
             code = ErrorCode.INVALID_TXN_STATE

@@ -7,7 +7,8 @@ of its connection is read meanwhile, so that batches keep their order.
 A transaction may end while its partition waits for the answer: the answer says yes, and the marker
 is in the log already. A record that came behind that would be in no transaction that anybody ends.
 So a marker breaks the `Guard` of whoever waits to write there, and the record is refused. With
-KIP-890 the marker's epoch does the same.
+KIP-890 the marker has a higher epoch than its transaction's records, and the producer's next
+transaction begins with that epoch: such a marker leaves those alone who wait with its own epoch.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class Guard:
 
     leader: PartitionLeader
     led_since: int
+    producer: Producer
     users: int = 0
-    broken: bool = False  # a marker of the producer came, or another leader
+    broken: bool = False  # the end of its transaction came, or a newer epoch of the producer
 
     @property
     def holds(self) -> bool:
@@ -74,25 +76,36 @@ class Guards:
     def __init__(self) -> None:
         self._guards: dict[tuple[Partition, int], Guard] = {}  # by partition and producer id
 
-    def take(self, leader: PartitionLeader, producer_id: int) -> Guard:
-        key = (leader.topic, leader.index), producer_id
+    def take(self, leader: PartitionLeader, producer: Producer) -> Guard:
+        key = (leader.topic, leader.index), producer.id
         guard = self._guards.get(key)
-        if guard is None or not guard.holds:
-            guard = self._guards[key] = Guard(leader, leader.led_since)
+        if guard is None or not guard.holds or guard.producer.epoch < producer.epoch:
+            if guard is not None:
+                guard.broken = True  # nobody could break it any more
+            guard = self._guards[key] = Guard(leader, leader.led_since, producer)
+        elif guard.producer.epoch > producer.epoch:
+            guard = Guard(leader, leader.led_since, producer, broken=True)
         guard.users += 1
         return guard
 
-    def give_back(self, guard: Guard, producer_id: int) -> None:
+    def give_back(self, guard: Guard) -> None:
         guard.users -= 1
-        key = (guard.leader.topic, guard.leader.index), producer_id
+        key = (guard.leader.topic, guard.leader.index), guard.producer.id
         if not guard.users and self._guards.get(key) is guard:
             del self._guards[key]
 
-    def marker_written(self, topic: str, index: int, producer_id: int) -> None:
-        if self._guards:
-            guard = self._guards.pop(((topic, index), producer_id), None)
-            if guard is not None:
-                guard.broken = True
+    def marker_written(
+        self, topic: str, index: int, producer: Producer, *, bumps_epoch: bool
+    ) -> None:
+        """`producer` has the marker's epoch; `bumps_epoch` if that is higher than the records'."""
+        if not self._guards:
+            return
+        key = (topic, index), producer.id
+        guard = self._guards.get(key)
+        last_ended = producer.epoch - 1 if bumps_epoch else producer.epoch
+        if guard is not None and guard.producer.epoch <= last_ended:
+            del self._guards[key]
+            guard.broken = True
 
 
 @dataclass(slots=True)
@@ -235,7 +248,7 @@ def admit_ahead(
         return None
     producer, leaders = next(iter(wanted.items()))  # there is one, if the client is sane
     guards = {
-        partition: transactions.guards.take(leader, producer.id)
+        partition: transactions.guards.take(leader, producer)
         for partition, leader in leaders.items()
     }
 
@@ -246,7 +259,7 @@ def admit_ahead(
             return go_on(Admitted(producer, guards, codes))
         finally:
             for guard in guards.values():
-                transactions.guards.give_back(guard, producer.id)
+                transactions.guards.give_back(guard)
 
     asked = transactions.ask_to_admit(
         to, transactional_id, producer, frozenset(leaders), call.now, adds=adds

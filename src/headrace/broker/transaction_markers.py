@@ -19,7 +19,7 @@ from headrace.broker.coordinator_waits import NO_DEADLINE_MS
 from headrace.broker.marker_delivery import Marker, MarkerDelivery
 from headrace.broker.partition_journal import journal_of
 from headrace.coordination.shard import Shard
-from headrace.coordination.transaction.machine import TransactionMachine
+from headrace.coordination.transaction.machine import Producer, TransactionMachine
 from headrace.coordination.transaction.states import State
 from headrace.coordination.transaction.transaction import Partition, Transaction
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -207,8 +207,9 @@ class TransactionMarkers:
                         refusal)  # fmt: skip
             return 0
         self._broker.coordinator_appended(leader)
+        ended = Producer(decided.producer_id, decided.epoch)
         self._broker.transactions.guards.marker_written(
-            leader.topic, leader.index, decided.producer_id
+            leader.topic, leader.index, ended, bumps_epoch=decided.bumps_epoch
         )
         return end_offset
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.broker.broker import Broker
+from headrace.coordination.transaction.machine import Producer
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -138,6 +139,7 @@ def write(
 ) -> ErrorCode:
     if marker.producer_id < 0:
         return ErrorCode.INVALID_REQUEST  # a batch with this id is of no producer at all
+    bumps_epoch = marker.transaction_version >= BUMPS_EPOCH
     try:
         leader = broker.topics.leader(*key[1:])
         end_offset = leader.append_marker(
@@ -146,12 +148,13 @@ def write(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
-            bumps_epoch=marker.transaction_version >= BUMPS_EPOCH,
+            bumps_epoch=bumps_epoch,
         )
     except KafkaError as refusal:
         return refusal.code
     broker.coordinator_appended(leader)
-    broker.transactions.guards.marker_written(*key[1:], marker.producer_id)
+    ended = Producer(marker.producer_id, marker.producer_epoch)
+    broker.transactions.guards.marker_written(*key[1:], ended, bumps_epoch=bumps_epoch)
     if leader.high_watermark < end_offset:
         late.append(Written(key, leader, end_offset, leader.led_since))
     return ErrorCode.NONE
