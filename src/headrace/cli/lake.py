@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipelines.bar import Draw
+    from headrace.pipelines.shipped.delta_without_spark import DeltaFiles
 
 app = typer.Typer(
     help="Topics as lake tables: fill, compact, versions, show; made-up customers to try it.",
@@ -182,10 +183,14 @@ def compact(
     """Write few large files in place of many small ones."""
     from headrace.pipelines.shipped import lake_tables
 
-    with _table(table, data, master, spark) as (session, place):
-        done = lake_tables.compact(session, place)
-        if forget is not None:
-            done.removed = lake_tables.forget(session, place, hours=forget)
+    with _explained():
+        files = _without_spark(table, data, spark)
+        done = None if files is None else files.compact_if_free(forget_hours=forget)
+    if done is None:
+        with _table(table, data, master, spark) as (session, place):
+            done = lake_tables.compact(session, place)
+            if forget is not None:
+                done.removed = lake_tables.forget(session, place, hours=forget)
     if as_json:
         output.answer_json(done)
         return
@@ -204,8 +209,12 @@ def versions(
     """List the states that a table has had."""
     from headrace.pipelines.shipped import lake_tables
 
-    with _table(table, data, master, spark) as (session, place):
-        found = lake_tables.versions(session, place)
+    with _explained():
+        files = _without_spark(table, data, spark)
+        found = None if files is None else files.versions()
+    if found is None:
+        with _table(table, data, master, spark) as (session, place):
+            found = lake_tables.versions(session, place)
     if as_json:
         output.answer_json(found)
     else:
@@ -232,12 +241,18 @@ def show(
 
     if version is not None and at is not None:
         raise Failure("Give --version or --at, not both.")
-    with _table(table, data, master, spark) as (session, place):
-        found = lake_tables.rows_of(session, place, version=version, at=at)
-        if order is not None:
-            found = found.orderBy(*order.split(","))
-        shown, nested = lake_tables.for_people(found.limit(rows))
-        names, cells = shown.columns, [list(row) for row in shown.collect()]
+    columns = [] if order is None else order.split(",")
+    with _explained():
+        files = _without_spark(table, data, spark)
+        if files is not None:
+            names, cells, nested = files.rows(limit=rows, order=columns, version=version, at=at)
+    if files is None:
+        with _table(table, data, master, spark) as (session, place):
+            found = lake_tables.rows_of(session, place, version=version, at=at)
+            if columns:
+                found = found.orderBy(*columns)
+            shown, nested = lake_tables.for_people(found.limit(rows))
+            names, cells = shown.columns, [list(row) for row in shown.collect()]
     if as_json:
         output.answer_json([_document(names, row, nested) for row in cells])
     else:
@@ -264,6 +279,23 @@ def _text_of(cell: Any) -> str | int | None:
     if isinstance(cell, bytes | bytearray):
         return bytes(cell).decode("utf-8", "backslashreplace")
     return str(cell)
+
+
+def _without_spark(table: str, data: Path, spark: list[str]) -> DeltaFiles | None:
+    """The table, if it needs no Spark and the person did not ask for one by its settings."""
+    from headrace.pipelines.shipped import delta_without_spark, lake_tables
+
+    place = folders.table_place(data, table)
+    lake_tables.must_be_there(place)
+    return None if spark else delta_without_spark.found(place)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except PipelineError as failure:
+        raise Failure(str(failure)) from failure
 
 
 @contextmanager

@@ -361,9 +361,7 @@ class Producer(Generic[SentKey, SentValue]):
         )
 
     def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
-        if error.code() == KafkaError._FATAL or (
-            self.failed_for_good and error.code() in PURGED
-        ):
+        if error.code() == KafkaError._FATAL or (self.failed_for_good and error.code() in PURGED):
             return self._failed_for_good(error, topic)
         said = explain_delivery(error, self.connection.bootstrap, topic)
         if error.code() == KafkaError._MSG_TIMED_OUT:

@@ -212,6 +212,10 @@ def table_place(data: Path, name: str) -> str:
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
 
 
+class TableInUse(PipelineError):
+    """Another process writes to it."""
+
+
 @contextmanager
 def table_held(place: str, *, alone: bool) -> Iterator[None]:
     """While a table on this machine is written. Who replaces rows writes `alone`: an older number
@@ -224,7 +228,7 @@ def table_held(place: str, *, alone: bool) -> Iterator[None]:
             fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            raise PipelineError(
+            raise TableInUse(
                 f"The table {place} is being written by process {file.read() or 'unknown'}: let it "
                 "end or stop it first, or write to another table."
             ) from None

@@ -92,7 +92,7 @@ def _local_format(place: str) -> str:
 
 def versions(spark: SparkSession, place: str) -> list[Version]:
     """Oldest first."""
-    return [Version(one, _text(at_ms), said) for one, at_ms, said in _states(spark, place)]
+    return [Version(one, moment_text(at_ms), said) for one, at_ms, said in _states(spark, place)]
 
 
 def _states(spark: SparkSession, place: str) -> list[tuple[int, int, str]]:
@@ -123,16 +123,21 @@ def rows_of(
 
 def _version_at(spark: SparkSession, place: str, at: str) -> int:
     """The last one that was there at that moment. Delta itself refuses moments after its last."""
-    at_ms = _milliseconds(at)
+    at_ms = milliseconds(at)
     states = _states(spark, place)
     there = [version for version, made_ms, _ in states if made_ms <= at_ms]
     if not there:
-        since = f"its first version is of {_text(states[0][1])}" if states else "it has no version"
+        since = (
+            f"its first version is of {moment_text(states[0][1])}"
+            if states
+            else "it has no version"
+        )
         raise PipelineError(f"There was no table at {at}: {since}.")
     return there[-1]
 
 
-def _milliseconds(moment: str) -> int:
+def milliseconds(moment: str) -> int:
+    """Since 1970; without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(moment)
     except ValueError:
@@ -141,7 +146,8 @@ def _milliseconds(moment: str) -> int:
     return (whole - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _text(at_ms: int) -> str:
+def moment_text(at_ms: int) -> str:
+    """As `milliseconds` takes it."""
     moment = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 

@@ -1,0 +1,247 @@
+"""Looking at a Delta table on this machine, and compacting it, without a start of Spark.
+
+`deltalake` reads Delta's log and files itself: a second instead of half a minute. It takes a table
+only if it is known to read it right: column mapping makes it answer with nulls, and features that
+it does not know make it refuse. `found` is None for all of those, and for Iceberg; then Spark does
+the work. What is shown is the same in both ways, to the letter (`tests/pipelines`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.folder import TableInUse, table_held
+from headrace.pipelines.shipped.lake_tables import Compacted, Version, milliseconds, moment_text
+from headrace.pipelines.tables import has_delta_log
+
+if TYPE_CHECKING:
+    import pyarrow
+    from deltalake import DeltaTable
+
+# Those that change nothing for a reader that does not know them, or that deltalake knows.
+READER_FEATURES = {"timestampNtz"}
+WRITER_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+PLAIN_READER, PLAIN_WRITER = 1, 2
+MAPPED = "delta.columnMapping.mode"
+# What deltalake says when a file of a table is not there any more.
+GONE = ("not found", "no such file")
+
+
+class DeltaFiles:
+    """A table that needs no Spark."""
+
+    def __init__(self, place: str, table: DeltaTable) -> None:
+        self.place = place
+        self._table = table
+
+    def versions(self) -> list[Version]:
+        """Oldest first."""
+        with explained():
+            states = reversed(self._table.history())
+            return [
+                Version(
+                    int(state["version"]),
+                    moment_text(int(state["timestamp"])),
+                    str(state["operation"]).lower(),
+                )
+                for state in states
+            ]
+
+    def rows(
+        self,
+        *,
+        limit: int,
+        order: list[str],
+        version: int | None = None,
+        at: str | None = None,
+    ) -> tuple[list[str], list[list[Any]], set[str]]:
+        """Names of columns, cells as Spark gives them to people, and which columns hold JSON."""
+        from deltalake import QueryBuilder
+
+        with explained():
+            wanted = self._version_at(at) if at is not None else version
+            if wanted is not None:
+                self._table.load_as_version(wanted)
+            names = [field.name for field in self._table.schema().fields]
+            sorted_by = ", ".join(f"{_quoted(_known(one, names))} NULLS FIRST" for one in order)
+            # Each word of it is a name that the table has, in quotes, or a number.
+            query = "SELECT * FROM lake" + (f" ORDER BY {sorted_by}" if order else "")
+            answer = QueryBuilder().register("lake", self._table).execute(f"{query} LIMIT {limit}")
+            return _for_people(_arrow(answer))
+
+    def _version_at(self, at: str) -> int:
+        """The last one that was there at that moment."""
+        at_ms = milliseconds(at)
+        states = [(int(one["version"]), int(one["timestamp"])) for one in self._table.history()]
+        there = [version for version, made_ms in states if made_ms <= at_ms]
+        if not there:
+            first = moment_text(min(made_ms for _, made_ms in states))
+            raise PipelineError(f"There was no table at {at}: its first version is of {first}.")
+        return max(there)
+
+    @property
+    def may_be_written(self) -> bool:
+        protocol = self._table.protocol()
+        features = set(protocol.writer_features or ())
+        return features <= WRITER_FEATURES and (
+            bool(features) or protocol.min_writer_version <= PLAIN_WRITER
+        )
+
+    def compact_if_free(self, *, forget_hours: int | None) -> Compacted | None:
+        """None: somebody else writes, or the table has features that only Spark keeps.
+
+        Two writers of different make on one folder are not proven to see each other.
+        """
+        if not self.may_be_written:
+            return None
+        try:
+            with table_held(self.place, alone=True), explained():
+                return self._compact(forget_hours)
+        except TableInUse:
+            return None
+
+    def _compact(self, forget_hours: int | None) -> Compacted:
+        before = len(self._table.file_uris())
+        self._table.optimize.compact()
+        self._table.update_incremental()
+        done = Compacted(before, len(self._table.file_uris()))
+        if forget_hours is not None:
+            removed = self._table.vacuum(retention_hours=forget_hours, dry_run=False, full=True)
+            done.removed = len(removed)
+        return done
+
+
+def found(place: str) -> DeltaFiles | None:
+    """None: only Spark knows what to do with it, or deltalake is not installed."""
+    if "://" in place or not has_delta_log(place):
+        return None
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError:
+        return None
+    try:
+        table = DeltaTable(place)
+        return DeltaFiles(place, table) if _is_understood(table) else None
+    except DeltaError:
+        return None
+
+
+def _is_understood(table: DeltaTable) -> bool:
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    if table.metadata().configuration.get(MAPPED, "none") != "none":
+        return False
+    if not features <= READER_FEATURES:
+        return False
+    return bool(features) or protocol.min_reader_version <= PLAIN_READER
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except DeltaError as failure:
+        said = str(failure)
+        if any(sign in said.lower() for sign in GONE):
+            raise PipelineError(
+                "Files that this version of the table needs are gone: `headrace lake compact "
+                "--forget` removes those of old versions."
+            ) from failure
+        raise PipelineError(f"The table cannot be read: {said.splitlines()[0][:500]}") from failure
+
+
+# ---- names
+
+
+def _known(given: str, names: list[str]) -> str:
+    """As the table spells it: like Spark, without looking at capitals."""
+    for name in names:
+        if name == given:
+            return name
+    for name in names:
+        if name.lower() == given.strip().lower():
+            return name
+    raise PipelineError(f"The table has no column {given!r}; it has {', '.join(names)}.")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# ---- cells
+
+
+def _arrow(answer: Any) -> pyarrow.Table:
+    import pyarrow
+
+    return pyarrow.table(answer.read_all())
+
+
+def _for_people(rows: pyarrow.Table) -> tuple[list[str], list[list[Any]], set[str]]:
+    from pyarrow import types
+
+    nested = {field.name for field in rows.schema if types.is_nested(field.type)}
+    columns = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        cells = column.to_pylist()
+        if field.name in nested:
+            cells = [None if cell is None else _json(cell, field.type) for cell in cells]
+        elif types.is_timestamp(field.type):
+            cells = [None if cell is None else _moment(cell) for cell in cells]
+        columns.append(cells)
+    return list(rows.column_names), [list(row) for row in zip(*columns, strict=True)], nested
+
+
+def _moment(cell: datetime) -> str:
+    """In UTC, with as much of the fraction as there is."""
+    whole = cell.astimezone(UTC) if cell.tzinfo is not None else cell
+    fraction = f"{whole.microsecond:06d}".rstrip("0")
+    return f"{whole:%Y-%m-%d %H:%M:%S}" + (f".{fraction}" if fraction else "")
+
+
+def _json(cell: Any, kind: pyarrow.DataType) -> str:
+    return json.dumps(_plain(cell, kind), ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(cell: Any, kind: pyarrow.DataType) -> Any:
+    """What Spark's to_json writes: fields of a structure that are null are left out."""
+    from pyarrow import types
+
+    if cell is None:
+        return None
+    if types.is_struct(kind):
+        pairs = [(field.name, _plain(cell[field.name], field.type)) for field in kind]
+        return {name: value for name, value in pairs if value is not None}
+    if types.is_map(kind):
+        return {_key(key): _plain(value, kind.item_type) for key, value in cell}
+    if types.is_nested(kind):
+        return [_plain(one, kind.value_type) for one in cell]
+    return _leaf(cell)
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _leaf(cell: Any) -> Any:
+    if isinstance(cell, datetime):
+        milliseconds = f"{cell:%Y-%m-%dT%H:%M:%S}.{cell.microsecond // 1000:03d}"
+        return milliseconds + ("Z" if cell.tzinfo is not None else "")
+    if isinstance(cell, date):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    if isinstance(cell, bytes):
+        import base64
+
+        return base64.b64encode(cell).decode("ascii")
+    return cell
