@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "src" / "headrace"
 DOCUMENT = PROJECT / "docs" / "architecture.md"
+DOCSTRING = re.compile(r'(?:#[^\n]*\n|\s)*(r?""".*?""")', re.S)
 BEGIN = "<!-- map: written by `make map` -->"
 END = "<!-- end of the map -->"
 
@@ -119,9 +121,14 @@ def _line(name: str, depth: int, words: str) -> str:
 
 def first_sentence(path: Path) -> str:
     """What a module says of itself first, without its full stop."""
-    document = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    paragraph = " ".join(document.split("\n\n")[0].split())
+    paragraph = " ".join(says(path).split("\n\n")[0].split())
     return re.split(r"(?<=[a-z0-9)`'])[.?](?: |$)", paragraph)[0]
+
+
+def says(path: Path) -> str:
+    """A module's docstring, without parsing the rest of it: there are a thousand of them."""
+    found = DOCSTRING.match(path.read_text("utf-8"))
+    return inspect.cleandoc(ast.literal_eval(found[1])) if found else ""
 
 
 def drawn() -> str:
