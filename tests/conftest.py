@@ -1,12 +1,16 @@
 """For all suites: Hypothesis repeats itself exactly and does not measure time on a busy machine.
 A process may have as many files open as the system grants: what a test leaves is collected later.
 Ctrl-C is heard, also in a run that a script has put into the background: such a run ignores it, and
-so would everything that a test starts.
+so would everything that a test starts. What lives until the end (modules, thousands of collected
+tests) is not looked at by each garbage collection anew, which was a tenth of the processor time.
 """
 
+import gc
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from headrace.server.real_disk import raise_open_files_limit
 
@@ -14,5 +18,16 @@ settings.register_profile(
     "headrace", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("headrace")
+# Hypothesis draws from the constants of all our modules that the process has imported so far: other
+# values with other tests before, or in a folder whose path has a part named `tests`. And to find
+# them it parses each module, 5 s in every process of a new clone. There is no setting for it.
+assert callable(providers._get_local_constants)
+providers._get_local_constants = lambda: providers._local_constants
 raise_open_files_limit()
 signal.signal(signal.SIGINT, signal.default_int_handler)
+gc.disable()  # while tests are collected, nothing is garbage
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
