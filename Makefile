@@ -17,9 +17,10 @@ ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
 # Each starts a Spark.
 PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
-# Of test and interop: many tests wait, so there are more processes than cores. 0: one by one. A file
-# of tests stays in one process, with its broker and its JVM.
+# Of interop, and of test: many tests wait, so there are more processes than cores. 0: one by one. A
+# file of tests stays in one process, with its broker and its JVM.
 PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 # Of services, whose tests wait most of the time, each for processes of its own.
 SERVICE_PROCESSES ?= 5
 # Tests marked `full` run in `make full` only (which empties this).
@@ -69,9 +70,12 @@ wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+# In the order of pyproject.toml: what computes or waits for long first, many short ones at the end,
+# so that no process is alone with a long file.
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
-	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile \
+	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: full
 full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run

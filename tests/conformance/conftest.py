@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.interop.brokers import TARGET, Node, make_node
-from tests.interop.patience import give_time
 
 SETTINGS = {
     "node.id": "1",
@@ -19,10 +17,6 @@ SETTINGS = {
     "group.consumer.max.size": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    give_time(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")

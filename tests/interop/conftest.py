@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ from tests.interop.clients import (
     node_program,
 )
 from tests.interop.java_session import JavaSession
-from tests.interop.patience import give_time
 from tests.interop.tools import built_go_program, installed_node_program
 
 SETTINGS = {
@@ -28,10 +26,6 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    give_time(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
