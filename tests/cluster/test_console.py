@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
         Admin(at).topics.create("lonely", partitions=3, replication=1)
         with Producer(at) as producer:
             for partition in range(3):
-                producer.send("lonely", f"in {partition}", partition=partition).result(30)
+                producer.send("lonely", f"in {partition}", partition=partition).result(60)
         yield running
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.services.outbox import positions
@@ -19,7 +18,6 @@ from tests.services.outbox_rounds import (
     wrong,
 )
 
-pytestmark = pytest.mark.timeout(600)
 ROWS = 1500
 
 

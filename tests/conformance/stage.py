@@ -210,7 +210,7 @@ class Stage:
             base = result.base_offset
         return base
 
-    def until(self, is_so: Callable[[], bool], within_s: float = 60.0) -> None:
+    def until(self, is_so: Callable[[], bool], within_s: float = 180.0) -> None:
         """Wait for what a cluster does after it has answered."""
         deadline = time.monotonic() + within_s
         while not is_so():

@@ -47,7 +47,7 @@ def encode_header(
 class Connection:
     """One socket to a broker; requests are answered in order."""
 
-    def __init__(self, port: int, *, timeout_s: float = 20.0, client_id: str = "c") -> None:
+    def __init__(self, port: int, *, timeout_s: float = 60.0, client_id: str = "c") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._correlation_ids = itertools.count(1000)
         self._client_id = client_id

@@ -15,7 +15,7 @@ from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.client.groups import Groups, Move
 from headrace.client.producer import Producer
 
-LONGEST_START_S = 60
+LONGEST_START_S = 120
 # What somebody may put wherever a client may write.
 HOSTILE = '<script>document.title="run"</script><img src=x onerror=document.title="run">'
 HOSTILE_SIGNS = "\x1b[31mred\x07 \u202egnp.exe \u2028 line"

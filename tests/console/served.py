@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from headrace.client.connection import Connection, connection
 from headrace.console.main import Settings, Site
 
-LONGEST_START_S = 20
+LONGEST_START_S = 120
 
 
 class Served:
@@ -90,9 +90,9 @@ class Visitor:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._trusts is None:
-            return http.client.HTTPConnection(self.name, timeout=30)
+            return http.client.HTTPConnection(self.name, timeout=120)
         context = ssl.create_default_context(cafile=str(self._trusts))
-        return http.client.HTTPSConnection(self.name, timeout=30, context=context)
+        return http.client.HTTPSConnection(self.name, timeout=120, context=context)
 
     def log_in(self, user: str, password: str, to: str = "/") -> Answer:
         token = self.get("/login").token()

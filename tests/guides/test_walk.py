@@ -66,13 +66,11 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         yield Walk(folder, node=node, replacing=replacing)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("guide", ON_ONE_NODE)
 def test_a_reader_can_type_every_command(walk: Walk, guide: str) -> None:
     walk.read(blocks_of(ROOT / guide, guide))
 
 
-@pytest.mark.timeout(600)
 def test_a_reader_can_secure_a_node_and_give_rights_away(walk: Walk, tmp_path: Path) -> None:
     """One terminal: what the first guide starts and exports is there in the second."""
     listen = f"--listen localhost:{free_port()}"
@@ -85,7 +83,6 @@ def test_a_reader_can_secure_a_node_and_give_rights_away(walk: Walk, tmp_path: P
     secured.read([block for guide in ON_A_SECURED_NODE for block in blocks_of(ROOT / guide, guide)])
 
 
-@pytest.mark.timeout(600)
 def test_a_reader_can_run_three_brokers(walk: Walk, tmp_path: Path) -> None:
     ports = free_ports_in_a_row(3)
     cluster = Walk(

@@ -78,5 +78,5 @@ class Companion:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         self._connection.close()

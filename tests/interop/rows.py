@@ -69,7 +69,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 def found_places(consumer: Any, wanted: list[TopicPartition]) -> list[TopicPartition]:
     found: list[TopicPartition] = []
-    until(lambda: found.extend(consumer.committed(wanted, timeout=10)) or found, "no places")
+    until(lambda: found.extend(consumer.committed(wanted, timeout=60)) or found, "no places")
     return found
 
 

@@ -24,7 +24,6 @@ from tests.services.servers import Postgres, postgres
 from tests.soak.delay_instances import wait_until
 
 __all__ = ["postgres"]
-pytestmark = pytest.mark.timeout(600)
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 RECORDS = 1_500
 KEYS = 40

@@ -215,7 +215,7 @@ def test_what_is_not_allowed_says_what_to_do(ruled: Node, admin: Admin) -> None:
         pytest.raises(ClientError, match=r"may not.*headrace acls add"),
     ):
         while True:
-            consumer.poll(20)
+            consumer.poll(60)
     with pytest.raises(ClientError, match=r"may not.*headrace acls add"):
         Admin(ruled.bootstrap, settings=given).topics.create("other", partitions=1)
 

@@ -32,7 +32,7 @@ def described(node: Node, *groups: str) -> dict[str, Any]:
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     found = {}
     for name, future in admin.describe_consumer_groups(list(groups)).items():
-        group = future.result(30)
+        group = future.result(60)
         about = {
             member.member_id: (
                 member.client_id,
@@ -175,7 +175,7 @@ def test_a_compacted_log_of_places_is_read_by_the_other_broker(
                 often.commit(offsets=wanted, asynchronous=False)
                 if number == rounds // 2:
                     admin = AdminClient({"bootstrap.servers": node.bootstrap})
-                    admin.delete_consumer_groups(["forgotten"])["forgotten"].result(30)
+                    admin.delete_consumer_groups(["forgotten"])["forgotten"].result(60)
         wait_until_clean(node, internal, 10_000)
         node.stop()  # the next one compacts on
         size = sum(path.stat().st_size for path in node.data.glob(f"{internal}-0/*.log"))

@@ -80,11 +80,11 @@ def test_open_transactions_end_at_the_other_broker(
         copier.produce(topic, b"copied", partition=1)
         further = [TopicPartition(topic, 1, 2, metadata="by the copier")]
         copier.send_offsets_to_transaction(further, reader.consumer_group_metadata(), 30)
-        assert copier.flush(30) == 0
+        assert copier.flush(60) == 0
         late = producer_of(node, "late", **dict.fromkeys(patient, 10_000))
         late.begin_transaction()
         late.produce(topic, b"late", partition=0)
-        assert late.flush(30) == 0
+        assert late.flush(60) == 0
         ended = ("done", "java")  # but their markers come after the answer
         until(lambda: all(state_of(nodes.node, n).state[:8] == "Complete" for n in ended), "no end")
         before = {name: state_of(node, name) for name in ("done", "copier", "java")}
@@ -195,7 +195,7 @@ def put(node: Node, topic: str, numbers: range) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
     for number in numbers:
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def share_from_the_start(java: JavaSession, node: Node) -> None:

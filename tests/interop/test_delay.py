@@ -97,7 +97,7 @@ def test_what_makes_no_sense_is_set_aside_and_stops_nothing(
     assert all(one.text(headers.REJECTED_REASON) for one in aside)
 
 
-@pytest.mark.timeout(120 + 40 * ROUNDS)
+@pytest.mark.timeout(600 + 40 * ROUNDS)
 @pytest.mark.parametrize("target", ["headrace", pytest.param("apache", marks=pytest.mark.full)])
 def test_deaths_lose_and_double_nothing(target: str, tmp_path: Path) -> None:
     with make_node(target, tmp_path / "node") as node:

@@ -141,7 +141,7 @@ def test_metadata_quorum_command_shows_a_quorum_of_one(broker: Node, java: JavaS
     assert re.search(r"CurrentVoters:\s+\[\{\"id\": 1", status)
     # No address but one at which somebody listens.
     for port in re.findall(r":(\d+)\"", status):
-        with socket.create_connection(("127.0.0.1", int(port)), timeout=10):
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=60):
             pass
     replication = java.run(tool, *where, "--replication")
     assert re.search(r"^1\s+\S{22}\s+\d+\s+0\s.*Leader", replication, re.MULTILINE)

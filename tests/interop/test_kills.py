@@ -17,7 +17,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SEED = int(os.environ.get("SEED", "7"))
 
 
-@pytest.mark.timeout(60 + 30 * ROUNDS)
+@pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_nothing_acknowledged_is_lost_by_kill_9(target: str, tmp_path: Path) -> None:
     with make_node(target, tmp_path) as node:
         outcome = run_rounds(node, ROUNDS, SEED)

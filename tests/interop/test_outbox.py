@@ -10,8 +10,6 @@ from headrace.client import Admin
 from tests.interop.brokers import ApacheNode
 from tests.services.outbox_rounds import TOPIC, Shop, told_once_and_in_order
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def test_kills_leave_each_change_told_once_and_in_order(tmp_path: Path) -> None:
     shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}", shards=2)

@@ -18,7 +18,6 @@ from headrace.services.replay.journal import read_journal
 from tests.interop.brokers import Node, make_node
 from tests.soak.delay_instances import wait_until
 
-pytestmark = pytest.mark.timeout(400)
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 RECORDS = 6_000
 KEYS = 50

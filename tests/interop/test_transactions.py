@@ -205,7 +205,7 @@ def test_the_transactional_message_copier_copies_once(broker: Node, java: JavaSe
     plain = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(500):
         plain.produce(source, b"%d" % number)
-    assert plain.flush(30) == 0
+    assert plain.flush(60) == 0
     java.run(
         f"{TOOLS}.TransactionalMessageCopier",
         *("--broker-list", broker.bootstrap),
@@ -294,7 +294,7 @@ def test_a_transaction_goes_on_at_the_other_broker(row: tuple[str, str], tmp_pat
 # ---- kill -9
 
 
-@pytest.mark.timeout(60 + 30 * ROUNDS)
+@pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_kill_9_in_the_middle_of_transactions(target: str, tmp_path: Path) -> None:
     """Nothing aborted is seen, nothing committed is lost, no transaction is torn."""
     moments = random.Random(SEED)
@@ -378,7 +378,7 @@ def test_apaches_records_are_what_we_would_have_written(tmp_path: Path, java: Ja
     }
 
 
-@pytest.mark.timeout(240 + 30 * ROUNDS)
+@pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_an_exactly_once_copy_under_kill_9_of_broker_and_client(
     target: str, tmp_path: Path
 ) -> None:

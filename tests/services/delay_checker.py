@@ -32,7 +32,7 @@ def make_delayed_topic(
 ) -> None:
     at = Connection({"bootstrap.servers": bootstrap})
     Topics(at).create(topic, partitions=partitions, settings=settings)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while topic not in Topics(at).cluster.topics:
         assert time.monotonic() < deadline, f"{topic} does not appear"
         time.sleep(0.05)
@@ -204,7 +204,7 @@ class Watcher(threading.Thread):
 
     def stop(self) -> list[Arrived]:
         self._stopping.set()
-        self.join(10)
+        self.join(60)
         return self.arrived
 
     def wait_for(self, count: int, within_s: float) -> None:

@@ -215,7 +215,7 @@ def told(bootstrap: str) -> dict[str, list[int]]:
 
 def ends(bootstrap: str) -> int:
     """The end offsets of all partitions together: a measure of progress."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             [found] = Admin(bootstrap).topics.describe([TOPIC])

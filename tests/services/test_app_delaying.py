@@ -13,8 +13,6 @@ from headrace.client.delay_instances import DelayInstances, NoDelayService
 from headrace.testing import Broker
 from tests.sockets.app.conftest import Cluster
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:

@@ -18,7 +18,6 @@ from headrace.client.reading import RecordReader
 from tests.interop.brokers import HeadraceNode
 from tests.whole_lines import whole_lines
 
-pytestmark = pytest.mark.timeout(400)
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 
 MODULE = '''

@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(400)
-
 
 def test_the_money_is_right_with_the_outbox_and_not_without() -> None:
     program = str(Path(sys.executable).with_name("headrace"))

@@ -13,7 +13,6 @@ from headrace.app.once_sql import Sql
 from headrace.app.retry import TryLater
 
 WORKERS = 8
-pytestmark = pytest.mark.timeout(400)  # the servers begin with the first test
 
 
 @pytest.fixture

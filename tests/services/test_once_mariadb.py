@@ -13,7 +13,6 @@ from headrace.app.retry import TryLater
 from tests.services.servers import Mariadb
 
 WORKERS = 6
-pytestmark = pytest.mark.timeout(400)  # the server begins with the first test
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from tests.interop.brokers import HeadraceNode
 from tests.services.app_rounds import hears_sigterm
 from tests.services.outbox_rounds import TOPIC, Relays, Shop, ends, until
 
-pytestmark = pytest.mark.timeout(400)
 TRANSFERS = 60
 
 SAVINGS = """
@@ -77,7 +76,7 @@ def test_what_a_killed_consumer_did_not_confirm_is_sent_again_and_booked_once(
             with shop.engine.connect() as db:
                 return int(db.execute(text("SELECT count(*) FROM booked")).scalar_one())
 
-        with Relays(shop.url, node.bootstrap, tmp_path, "--resends", "100") as relays:
+        with Relays(shop.url, node.bootstrap, tmp_path, "--resends", "1000") as relays:
             relays.start()
             with shop.engine.begin() as db:
                 for number in range(TRANSFERS):

@@ -24,7 +24,6 @@ from headrace.testing import Broker
 from tests.services.servers import Postgres
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-pytestmark = pytest.mark.timeout(300)
 
 # A process of its own: Django is configured once per process.
 REQUESTS = """
@@ -77,7 +76,7 @@ def records(bootstrap: str) -> list[Any]:
 
 
 def until_told(bootstrap: str, count: int) -> list[tuple[str, int]]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(found := records(bootstrap)) < count:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

@@ -20,8 +20,6 @@ from headrace.services.outbox.store import connect
 from tests.services.outbox_rounds import Shop
 from tests.services.servers import Mariadb, Postgres
 
-pytestmark = pytest.mark.timeout(400)
-
 
 class Story:
     """A horizon, and writers with open transactions."""

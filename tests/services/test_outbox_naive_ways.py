@@ -24,8 +24,6 @@ from headrace.services.outbox.databases import postgresql
 from tests.services.servers import Mariadb, Postgres
 from tests.services.test_outbox_horizon import Story
 
-pytestmark = pytest.mark.timeout(400)
-
 XMIN = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 HOLDERS = (
     "SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted"

@@ -23,7 +23,6 @@ from tests.services.servers import Postgres
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "transfer"
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 NAMES = ("ada", "bob", "eve")
-pytestmark = pytest.mark.timeout(400)
 
 
 def payment_of(monkeypatch: pytest.MonkeyPatch, url: str) -> ModuleType:

@@ -17,7 +17,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "50"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31))
 
 
-@pytest.mark.timeout(60 + 12 * ROUNDS)
+@pytest.mark.timeout(600 + 12 * ROUNDS)
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     began = time.monotonic()
     with make_node(TARGET, tmp_path) as node:

@@ -92,7 +92,7 @@ from tests.conformance.stories.transactions import CONCURRENT, codes, forget_ids
 EPOCHS = ("leader_epoch", "epoch")
 # Codes by which a broker asks a client to come again: it loads, is not ready, an end is under way.
 NOT_YET = {14, 15, 16, 19, 5, 6, CONCURRENT}
-WITHIN_S = 60
+WITHIN_S = 180
 
 Question = tuple[Any, int, Any]  # API, version, request
 

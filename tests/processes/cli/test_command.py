@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -15,6 +14,7 @@ import pytest
 from headrace.cli.checkup.kcat import kcat_version
 from headrace.cli.main import COMMANDS, module_of
 from headrace.testing import Broker
+from tests.sockets.nobody import nobody
 
 
 def headrace(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -23,15 +23,8 @@ def headrace(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
-
-
-def free_address() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_help_lists_every_command() -> None:
@@ -77,7 +70,7 @@ def test_wrong_use_ends_with_2_and_says_how() -> None:
     ],
 )
 def test_nobody_answers_is_one_sentence(words: list[str]) -> None:
-    address = free_address()
+    address = nobody()
     said = headrace(*words, "--bootstrap", address, stdin="x\n")
     assert said.returncode == 1
     assert said.stdout == ""
@@ -95,7 +88,7 @@ def test_a_bad_client_setting_is_one_sentence() -> None:
 
 
 def test_the_doctor_answers_in_json_and_knows_that_nothing_listens() -> None:
-    said = headrace("doctor", "--json", "--bootstrap", free_address())
+    said = headrace("doctor", "--json", "--bootstrap", nobody())
     findings = {finding["about"]: finding for finding in json.loads(said.stdout)}
     assert said.returncode == 1
     assert findings["cluster"]["state"] == "wrong"
@@ -112,7 +105,7 @@ def loaded_by(*words: str) -> set[str]:
         "print('\\n'.join(sys.modules), file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     return set(done.stderr.splitlines())
 
@@ -128,7 +121,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
         "import sys; before = set(sys.modules); import headrace; print(set(sys.modules)-before)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stdout.strip() == "{'headrace'}"
 
@@ -152,7 +145,7 @@ def test_a_slip_of_the_finger_is_told_what_was_meant(words: list[str], meant: st
 
 
 def test_failures_and_wrong_use_are_json_for_programs() -> None:
-    address = free_address()
+    address = nobody()
     failed = headrace("topics", "list", "--json", "-b", address)
     assert (failed.returncode, failed.stdout) == (1, "")
     told = json.loads(failed.stderr)
@@ -174,7 +167,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
             f"{command} consume long --json {at} | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
         )
         done = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, timeout=100, check=True
+            ["bash", "-c", script], capture_output=True, text=True, timeout=300, check=True
         )
     assert done.stdout.split() == ["1", "2", "0", "0"]
     assert done.stderr == ""
@@ -195,7 +188,7 @@ def test_the_shell_completes_names_of_topics_and_groups() -> None:
                 env={**asked, "_TYPER_COMPLETE_ARGS": line, **more},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
             )
             assert done.stderr == ""
             return re.findall(r'"([\w.-]+)"', done.stdout)

@@ -18,7 +18,7 @@ START = [sys.executable, "-m", "headrace", "start", "--listen", "127.0.0.1:0"]
 
 
 def refusal(*words: str) -> str:
-    said = subprocess.run([*START, *words], capture_output=True, text=True, timeout=60)
+    said = subprocess.run([*START, *words], capture_output=True, text=True, timeout=300)
     assert said.returncode == 1, said.stderr
     assert said.stderr.count("\n") == 1, said.stderr
     return said.stderr
@@ -34,7 +34,7 @@ def test_it_says_where_it_is_and_ends_cleanly(tmp_path: Path) -> None:
             assert ready["data"] == str(tmp_path)
             assert ready["pid"] == node.pid
             host, _, port = ready["address"].rpartition(":")
-            socket.create_connection((host, int(port)), timeout=60).close()
+            socket.create_connection((host, int(port)), timeout=300).close()
             node.send_signal(number)
             assert node.wait(60) == 0
         assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -50,7 +50,7 @@ def test_a_console_runs_beside_it_if_asked_for_and_ends_with_it(tmp_path: Path) 
         assert node.stdout is not None
         address = json.loads(node.stdout.readline())["console"]
         host, _, port = address.removeprefix("http://").rpartition(":")
-        asked = http.client.HTTPConnection(host, int(port), timeout=60)
+        asked = http.client.HTTPConnection(host, int(port), timeout=300)
         asked.request("GET", "/topics")
         answer = asked.getresponse()
         assert answer.status == 200
@@ -76,7 +76,7 @@ def test_a_console_runs_beside_it_if_asked_for_and_ends_with_it(tmp_path: Path) 
 def test_it_loads_no_client_and_no_rich() -> None:
     script = "import sys, headrace.cli.main, headrace.cli.start; print('\\n'.join(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     loaded = set(done.stdout.splitlines())
     assert "headrace.server.server" in loaded

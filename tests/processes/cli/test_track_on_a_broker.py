@@ -99,7 +99,7 @@ def test_a_collector_that_must_end_without_a_cluster_says_how_much_was_lost(
             assert sum(sent.values()) == 7
             while not (numbers := re.search(r"Numbers at (http://\S+/metrics)", said.read_text())):
                 time.sleep(0.02)
-            with urlopen(numbers[1], timeout=60) as answer:
+            with urlopen(numbers[1], timeout=300) as answer:
                 assert b"headrace_track_queue_events 7.0" in answer.read()
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 1

@@ -26,7 +26,7 @@ def security(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*HEADRACE, "security", "init", "--folder", str(folder), "--host", "kafka.example.org"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "kafka.example.org" in done.stderr and "start --secure" in done.stdout
@@ -78,7 +78,7 @@ def test_nothing_is_overwritten(security: Path) -> None:
         [*HEADRACE, "security", "init", "--folder", str(security)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1 and "is there already" in done.stderr
     assert (security / "ca.pem").read_text() == before
@@ -89,7 +89,7 @@ def test_without_the_folder_a_node_does_not_start_secured(tmp_path: Path) -> Non
         [*HEADRACE, "start", "--secure", "--data", str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=tmp_path,
     )
     assert done.returncode == 1 and "headrace security init" in done.stderr
@@ -133,7 +133,7 @@ def test_users_come_and_go(headrace: CommandLine, address: str, security: Path) 
                 "log_level": 0,
             }
         )
-        assert producer.list_topics(timeout=60).brokers
+        assert producer.list_topics(timeout=300).brokers
     headrace("users", "remove", "bob")
     assert "There is no user bob" in headrace.failure("users", "remove", "bob")
     assert "bob" not in headrace("users", "list")

@@ -23,7 +23,7 @@ def test_the_shop_runs_as_its_readme_says(headrace_broker: Broker) -> None:
         env=os.environ | {"HEADRACE_BOOTSTRAP": headrace_broker.bootstrap},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     lines = set(done.stdout.splitlines())

@@ -14,7 +14,7 @@ from headrace.server.settings import load_settings
 
 WAITS = [sys.executable, "-c", "import os; os.read(0, 1)"]
 FAILS = [sys.executable, "-c", "raise SystemExit(3)"]
-WITHIN_S = 60
+WITHIN_S = 180
 
 WITHOUT = MetadataImage("cluster")
 WITH = MetadataImage("cluster", topics={REGISTRY: None})

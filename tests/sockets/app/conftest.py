@@ -13,7 +13,7 @@ from headrace.client.connection import Connection
 from headrace.client.reading import RecordReader
 from headrace.testing import Broker
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 @dataclass

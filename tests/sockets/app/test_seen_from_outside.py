@@ -41,7 +41,7 @@ def produce(broker, topic, *values):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from headrace.testing import Broker
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -49,9 +51,23 @@ class CommandLine:
         return int(self._run(words, "").exit_code)
 
     def _run(self, words: tuple[str, ...], stdin: str | bytes) -> Any:
-        return self._runner.invoke(
-            app, words, input=stdin, env={"HEADRACE_BOOTSTRAP": self.bootstrap}
-        )
+        with log_as_before():
+            return self._runner.invoke(
+                app, words, input=stdin, env={"HEADRACE_BOOTSTRAP": self.bootstrap}
+            )
+
+
+@contextmanager
+def log_as_before() -> Iterator[None]:
+    """A command that sets up the log of its process does so in ours, on a stream that ends with
+    it: whatever logs later would fail."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
@@ -137,6 +137,6 @@ def test_logs_are_json_lines(project: Path, headrace: CommandLine) -> None:
     headrace("produce", "lines", stdin="logged\n")
     wait_for(lambda: any(line[2] == "logged" for line in lines(project)))
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     for line in said.decode().splitlines():
         assert {"time", "level", "logger", "message"} <= set(json.loads(line))

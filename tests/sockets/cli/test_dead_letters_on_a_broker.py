@@ -37,7 +37,7 @@ def park(broker: Broker, topic: str, count: int, **headers: str) -> None:
         producer.produce(
             topic, f"order {number}", key=f"k{number}", partition=0, headers=own + why + more
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_letters_that_cannot_be_sent_are_refused_one_by_one(
 ) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(DEAD, b"of a stranger", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     park(broker, DEAD, 1)
     assert "1 letter refused" in letters.failure("dead-letters", "redrive", DEAD, "--execute")
     assert [each["value"] for each in read(broker, letters, RETRY)] == ["order 0"]

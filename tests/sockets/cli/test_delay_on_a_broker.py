@@ -17,7 +17,7 @@ from headrace.client.topics import Topics
 from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")

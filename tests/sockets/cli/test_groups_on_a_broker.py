@@ -25,7 +25,7 @@ def commit(headrace: CommandLine, group: str, topic: str, *offsets: int) -> None
 
 def settled(is_so: Callable[[], bool]) -> None:
     """A member may have its share before its group is told to be at rest."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not is_so():
         assert time.monotonic() < deadline
 
@@ -38,7 +38,7 @@ def member(
         {"bootstrap.servers": headrace.bootstrap, "group.id": group, "group.protocol": protocol}
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not consumer.assignment():
         consumer.poll(0.05)
         assert time.monotonic() < deadline

@@ -259,12 +259,12 @@ def broker() -> Iterator[Broker]:
             plain.produce(name, HOSTILE, key=HOSTILE, headers=[(HOSTILE, b"x"), *why])
         refused: Any = [(REJECTED_REASON, HOSTILE.encode()), (ID, HOSTILE.encode())]
         plain.produce("lines.delay.rejected", HOSTILE, key=HOSTILE, headers=refused)
-        assert plain.flush(20) == 0
+        assert plain.flush(60) == 0
         sender = confluent_kafka.Producer({**at, "transactional.id": HOSTILE})
         sender.init_transactions(20)
         sender.begin_transaction()
         sender.produce("lines", b"open")
-        assert sender.flush(20) == 0
+        assert sender.flush(60) == 0
         reader = confluent_kafka.Consumer(
             {
                 **at,
@@ -274,7 +274,7 @@ def broker() -> Iterator[Broker]:
             }
         )
         reader.subscribe(["lines"])
-        assert reader.poll(30) is not None
+        assert reader.poll(60) is not None
         reader.commit(asynchronous=False)
         yield running
         reader.close()

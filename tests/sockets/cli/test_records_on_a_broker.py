@@ -116,7 +116,7 @@ def test_the_last_records_are_counted_not_their_offsets(
     for number in range(8):
         producer.begin_transaction()
         producer.produce("marked", f"{number}")
-        producer.flush(20)
+        producer.flush(60)
         if number in (5, 6):
             producer.abort_transaction(20)
         else:

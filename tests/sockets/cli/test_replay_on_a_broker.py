@@ -32,7 +32,7 @@ def filled(headrace: CommandLine, topic: str, *stamps: list[int]) -> None:
                 topic, value, key=b"k%d" % (number % 2), partition=partition,
                 timestamp=T0 + seconds * 1000,
             )  # fmt: skip
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def values(headrace: CommandLine, topic: str) -> list[dict[str, int]]:
@@ -53,7 +53,7 @@ def committed(headrace: CommandLine, group: str, topic: str) -> list[int | None]
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -132,7 +132,7 @@ def test_records_that_retention_would_remove_at_once_are_refused(headrace: Comma
     headrace("topics", "create", "yesterday")
     producer = Producer({"bootstrap.servers": headrace.bootstrap})
     producer.produce("yesterday", b"{}", timestamp=int(time.time() * 1000) - 86_400_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     headrace("topics", "create", "short", "--config", "retention.ms=3600000")
     words = ("replay", "copy", "yesterday", "--to", "short")
     assert "removed at once" in headrace.failure(*words, "--execute")

@@ -34,7 +34,7 @@ def begin(
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return producer
 
 
@@ -140,7 +140,7 @@ def committed_values(broker: Broker, topic: str, partition: int) -> list[bytes]:
     values = []
     try:
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, "neither a record nor the end came"
             if message.error() is not None:
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +26,7 @@ from headrace.client import (
 from headrace.client.connection import Connection
 from headrace.client.topics import Topics
 from headrace.testing import Broker
+from tests.sockets.nobody import nobody
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +146,6 @@ def test_poison_can_be_skipped(broker: Broker) -> None:
 
 
 def test_a_full_buffer_lets_others_run_and_then_says_so() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{probe.getsockname()[1]}"
-
     async def story() -> int:
         turns = 0
 
@@ -161,7 +157,7 @@ def test_a_full_buffer_lets_others_run_and_then_says_so() -> None:
 
         counting = asyncio.create_task(count())
         settings = {"queue.buffering.max.messages": 5, "log_level": 0}
-        producer: AsyncProducer = AsyncProducer(nobody, max_block_s=1, settings=settings)
+        producer: AsyncProducer = AsyncProducer(nobody(), max_block_s=1, settings=settings)
         futures = [await producer.send("async", b"x") for _ in range(5)]
         with pytest.raises(BufferFull, match="1 seconds"):
             await producer.send("async", b"x")

@@ -116,7 +116,7 @@ def test_aborted_records_and_markers_come_marked(broker: Broker, at: Connection)
     for number, commits in enumerate((True, False, True)):
         producer.begin_transaction()
         producer.produce("transactions", str(number), partition=0)
-        producer.flush(20)
+        producer.flush(60)
         (producer.commit_transaction if commits else producer.abort_transaction)(20)
     with closing(Browser(at, "transactions")) as browser:
         marked = browser.onwards({0: 0}, want=99, accepts=everything)
@@ -188,7 +188,7 @@ def test_records_that_retention_took_are_passed(at: Connection, broker: Broker) 
     write(at, "trimmed", 10)
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([confluent_kafka.TopicPartition("trimmed", 0, 6)]).values():
-        future.result(20)
+        future.result(60)
     with closing(Browser(at, "trimmed")) as browser:
         assert values(browser.onwards({0: 0}, want=99, accepts=everything)) == [6, 7, 8, 9]
 

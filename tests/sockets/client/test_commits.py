@@ -66,7 +66,7 @@ def member(
 
 
 def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not is_so():
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(0.01)
@@ -83,7 +83,7 @@ class Held:
     def commit(self, *, offsets: list[NativePartition], asynchronous: bool) -> Any:
         assert not asynchronous
         self.began.set()
-        assert self.let_go.wait(30)
+        assert self.let_go.wait(60)
         return self._real.commit(offsets=offsets, asynchronous=False)
 
 
@@ -237,7 +237,7 @@ def test_ctrl_c_ends_the_wait_for_a_commit(broker: Broker) -> None:
         next(consumer)
 
         def interrupt() -> None:
-            assert held.began.wait(30)
+            assert held.began.wait(60)
             os.kill(os.getpid(), signal.SIGINT)
 
         interrupting = threading.Thread(target=interrupt)

@@ -299,9 +299,9 @@ def test_a_batch_ends_before_poison(broker: Broker) -> None:
     place = poisoned(broker, "poison-batch")
     with Consumer(broker.bootstrap, value_deserializer=from_json) as consumer:
         consumer.assign([place])
-        assert [r.value for r in consumer.batch(timeout_s=10)] == [1]
+        assert [r.value for r in consumer.batch(timeout_s=60)] == [1]
         with pytest.raises(PoisonRecord):
-            consumer.batch(timeout_s=10)
+            consumer.batch(timeout_s=60)
 
 
 def test_on_poison_sees_it_and_goes_on(broker: Broker) -> None:

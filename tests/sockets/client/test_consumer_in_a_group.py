@@ -294,13 +294,13 @@ def test_a_program_that_works_slowly_through_what_was_fetched_stays_in_its_group
 ) -> None:
     """Ten records come at once; each takes a while, all together more than the group allows."""
     lost: list[Any] = []
-    allowed = {"max.poll.interval.ms": 3000, "session.timeout.ms": 3000}
+    allowed = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
     settings = allowed | {"heartbeat.interval.ms": 100}
     with member(broker, "slow", settings=settings, on_lost=lost.append) as consumer:
         offsets = []
         for record in consumer:
             offsets.append(record.offset)
-            time.sleep(0.4)  # the work
+            time.sleep(0.7)  # the work
             if record.offset == 9:
                 break
         assert consumer.poll(0.3) is None

@@ -18,6 +18,7 @@ from headrace.client.wire import Wire
 from headrace.client.writing import RecordWriter
 from headrace.protocol.messages import api_versions, describe_cluster
 from headrace.testing import Broker
+from tests.sockets.nobody import nobody
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +78,8 @@ def test_our_own_codecs_ask_and_understand(at: Connection) -> None:
 
 def test_sizes_leave_out_a_broker_that_does_not_answer(at: Connection) -> None:
     write(at, "sized", b"x" * 1000)
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = gone.getsockname()
-    sizes = sizes_by_partition(at, [nobody, *addresses(at.bootstrap)], {"sized": [0]})
+    all_of_them = [*addresses(nobody()), *addresses(at.bootstrap)]
+    sizes = sizes_by_partition(at, all_of_them, {"sized": [0]})
     assert sizes["sized", 0] > 1000
 
 
@@ -110,7 +110,5 @@ def test_a_protocol_that_nobody_knows_is_refused_in_words() -> None:
 
 
 def test_nobody_there_is_known_soon() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
     with pytest.raises(Unreachable, match="No Kafka broker answers"):
-        Topics(connection(bootstrap=f"127.0.0.1:{port}", timeout_s=60))
+        Topics(connection(bootstrap=nobody(), timeout_s=60))

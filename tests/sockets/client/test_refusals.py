@@ -22,6 +22,7 @@ from headrace.client import (
 )
 from headrace.client.bearer import bearer_token
 from headrace.client.connection import Connection
+from tests.sockets.nobody import nobody
 from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer
 
 
@@ -39,7 +40,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
             "sasl.username": "alice",
             "sasl.password": "guess",
         }
-        yield Connection(guess, timeout_s=2, quiet=True)
+        yield Connection(guess, timeout_s=20, quiet=True)
 
 
 WHAT_TO_DO = r"does not let this client in: .*See sasl\.mechanism, sasl\.username"
@@ -84,9 +85,7 @@ def test_a_port_where_somebody_else_listens_is_told_apart_from_nobody() -> None:
 
 
 def test_errors_know_whether_later_is_better() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
-    producer: Producer = Producer(nobody, transactional_id="t", settings={"log_level": 0})
+    producer: Producer = Producer(nobody(), transactional_id="t", settings={"log_level": 0})
     producer.connection.timeout_s = 0.2
     with pytest.raises(Unreachable) as caught:
         producer.prepare_transactions()

@@ -86,7 +86,7 @@ def test_a_cluster_without_a_delay_service_says_so_at_once() -> None:
 
 def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: Connection) -> None:
     with Producer(at) as producer:
-        producer.send("tea", "late", key="pot", id="moved", delay="9h").result(10)
+        producer.send("tea", "late", key="pot", id="moved", delay="9h").result(60)
     which = {"topic": "tea", "partition": "0", "id": "moved"}
     for when, listed in (
         ({"delay": "20h"}, "in 19h"),
@@ -108,7 +108,7 @@ def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: Connection
 
 def test_what_was_rejected_is_shown_with_its_reason(visitor: Visitor, at: Connection) -> None:
     with Producer(at) as producer:
-        producer.send("tea.delay", "x", key="pot", headers={"headrace-delay": "<b>"}).result(10)
+        producer.send("tea.delay", "x", key="pot", headers={"headrace-delay": "<b>"}).result(60)
     page = visitor.get("/delayed/rejected?topic=tea")
     while "Nothing was rejected" in page.said():
         page = visitor.get("/delayed/rejected?topic=tea")

@@ -44,8 +44,8 @@ def story() -> Iterator[tuple[Visitor, TestApp, Bank]]:
         at = connection(bootstrap=broker.bootstrap)
         Admin(at).delayed.enable("orders")
         with Producer(at) as producer:
-            producer.send("orders", "pay", key="ann", delay="5m", id="bill-7").result(10)
-            producer.send("orders", "other", key="bob").result(10)
+            producer.send("orders", "pay", key="ann", delay="5m", id="bill-7").result(60)
+            producer.send("orders", "other", key="bob").result(60)
         wait_until_listed(broker.bootstrap, "orders", 1)
         running.advance(minutes=5)
         running.until(lambda: len(running.records("orders")) == 2)

@@ -70,7 +70,7 @@ def fill(node: SecuredServer) -> None:
         admin.topics.create(name, partitions=1)
     with Producer(at(node, "admin")) as producer:
         for topic in ("orders", "secret-plans"):
-            producer.send(topic, "what it holds", key="k").result(10)
+            producer.send(topic, "what it holds", key="k").result(60)
     groups = Groups(at(node, "admin"))
     for group, topic in (("billing", "orders"), ("spies", "secret-plans")):
         groups.move(group, [Move(topic, 0, None, 0, 0)])

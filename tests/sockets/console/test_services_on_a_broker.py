@@ -86,7 +86,7 @@ def test_an_open_transaction_is_shown_and_aborted_with_a_warning(
     Admin(at).topics.create("orders", partitions=1)
     with ExitStack() as until, Producer(at, transactional_id=f"shop {HOSTILE}") as producer:
         transaction = until.enter_context(producer.transaction())
-        producer.send("orders", "half").result(10)
+        producer.send("orders", "half").result(60)
         page = visitor.get("/transactions")
         assert f"shop {HOSTILE}" in page.said() and "<script>doc" not in page.text
         assert "orders 0" in page.said() and "is fenced" in page.said()

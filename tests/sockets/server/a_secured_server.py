@@ -137,7 +137,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
+def until(is_so: Callable[[], bool], within_s: float = 180.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, "it never came to be"

@@ -78,7 +78,7 @@ def set_password(server: SecuredServer, user: str, password: str, mechanism: str
 def alter(server: SecuredServer, wishes: list[Any]) -> None:
     admin = AdminClient(server.client("PLAINTEXT"))
     for future in admin.alter_user_scram_credentials(wishes).values():
-        future.result(20)
+        future.result(60)
 
 
 def client(
@@ -106,7 +106,7 @@ def test_the_right_password_opens(
 ) -> None:
     producer = Producer(client(served, certificates, mechanism, listener=listener))
     producer.produce("orders", b"x")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert "User:alice" in principals(served)
 
 
@@ -279,7 +279,7 @@ def test_passwords_outlive_a_restart(tmp_path: Path, certificates: Certificates)
             if first:
                 set_password(server, "alice", "wonder", "SCRAM-SHA-512")
             shown = client(server, certificates, "SCRAM-SHA-512", listener="SASL_PLAINTEXT")
-            assert AdminClient(shown).list_topics(timeout=20)
+            assert AdminClient(shown).list_topics(timeout=60)
 
 
 # ---- settings

@@ -20,6 +20,7 @@ from headrace.server.server import Server
 from headrace.server.settings import load_settings
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
+from tests.interop.brokers import free_port
 from tests.sockets.server.a_secured_server import Certificates, SecuredServer
 
 MINUTE_MS = 60_000
@@ -189,10 +190,7 @@ def topic(name):
 
 
 def test_a_node_that_is_away_is_silence_and_then_it_is_there(tmp_path):
-    free = socket.socket()
-    free.bind(("127.0.0.1", 0))
-    address = Address("127.0.0.1", free.getsockname()[1])
-    free.close()
+    address = Address("127.0.0.1", free_port())
     with Asking() as asking:
         asking.ask(address, all_topics())
         assert asking.wait_for_answers(1) == [("control", None)]
@@ -315,8 +313,7 @@ def test_a_mechanism_that_nodes_cannot_use_is_said(secured):
 def test_a_host_that_refuses_is_told_from_one_that_is_silent(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent, Asking() as asking:
         quiet = Address("127.0.0.1", silent.getsockname()[1])
-        with socket.create_server(("127.0.0.1", 0)) as ended:
-            gone = Address("127.0.0.1", ended.getsockname()[1])
+        gone = Address("127.0.0.1", free_port())
         asking.ask(gone, all_topics())
         asking.wait_for_answers(1)
         assert asking.peers.refuses(gone) and not asking.peers.refuses(quiet)

@@ -211,7 +211,7 @@ def test_a_disk_that_is_full_for_one_topic_ends_no_connection(tmp_path, monkeypa
         assert waits.flush(60) == 0
         assert server.loop.refused == 0
         url = f"http://127.0.0.1:{server.metrics.port}/metrics"
-        text = urllib.request.urlopen(url, timeout=10).read().decode()
+        text = urllib.request.urlopen(url, timeout=60).read().decode()
         samples = dict(
             line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
         )
@@ -272,7 +272,7 @@ def test_what_a_node_writes_is_its_owners_alone(tmp_path):
 def test_a_quorum_that_fails_ends_the_node_at_once(tmp_path):
     running = Running(tmp_path)
     running.server.node.member._failed(OSError(0, "epoch 3 is led by 1 and by 2"))
-    running.thread.join(30)
+    running.thread.join(60)
     if running.thread.is_alive():
         running.server.stop()
         pytest.fail("it has waited for a flush")

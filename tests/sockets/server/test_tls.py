@@ -93,12 +93,12 @@ def test_records_of_every_size_come_back_as_they_were(
     create(served, topic, served_by_broker)
     for _ in range(3):
         producer.produce(topic, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     fetched = {"group.id": "g", "fetch.message.max.bytes": 10_000_000}
     consumer = Consumer(settings | fetched)
     consumer.assign([TopicPartition(topic, 0, 0)])
     for _ in range(3):
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None and message.error() is None
         assert message.value() == value
     consumer.close()
@@ -109,7 +109,7 @@ def create(served: SecuredServer, topic: str, config: dict[str, str]) -> None:
 
     admin = AdminClient(served.client("PLAINTEXT"))
     for future in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
-        future.result(20)
+        future.result(60)
 
 
 def test_several_large_requests_in_one_go(
@@ -307,7 +307,7 @@ def altered(server: SecuredServer, name: str, value: str) -> str | None:
     admin = AdminClient(server.client("PLAINTEXT"))
     [future] = admin.incremental_alter_configs([resource]).values()
     try:
-        future.result(20)
+        future.result(60)
     except KafkaException as refused:
         assert refused.args[0].code() == KafkaError.INVALID_REQUEST
         return str(refused.args[0].str())

@@ -28,7 +28,7 @@ KEYS = 9
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

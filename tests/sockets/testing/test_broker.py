@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import Broker
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def produce(broker, topic, *values):

@@ -48,7 +48,7 @@ def test_the_shop_runs_as_its_readme_says(broker: Broker) -> None:
         env=os.environ | {"PAYMENT_WINDOW": "1s"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     lines = done.stdout.splitlines()

@@ -11,7 +11,7 @@ import pytest
 from headrace.client import Admin, Consumer, Producer, Record
 from headrace.testing import Broker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

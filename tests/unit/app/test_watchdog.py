@@ -11,7 +11,7 @@ import pytest
 from headrace.app import watchdog as watchdog_module
 from headrace.app.watchdog import BLOCKED_S, Watchdog
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 class Clock:

@@ -51,7 +51,7 @@ def dead_letters(broker, topic):
     wait_for(lambda: topic in consumer.list_topics(timeout=60).topics)  # the triggers make it
     consumer.subscribe([topic])
     record = None
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while record is None and time.monotonic() < deadline:
         record = consumer.poll(1)
         if record is not None and record.error():
@@ -61,7 +61,7 @@ def dead_letters(broker, topic):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
@@ -159,7 +159,7 @@ def test_an_endpoint_is_called_with_batches_of_cloud_events(broker):
     finally:
         end()
         over.set()
-        server.join(30)
+        server.join(60)
     assert sorted(event["data"]["n"] for event in got) == [0, 1, 2, 3, 4]
     assert {event["source"].rpartition("/")[0] for event in got} == {"/clicks"}
 

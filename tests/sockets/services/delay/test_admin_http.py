@@ -19,6 +19,7 @@ from headrace.services.delay.admin_http import (
     Search,
     search_of,
 )
+from tests.interop.brokers import free_port
 
 
 class Answers:
@@ -170,9 +171,7 @@ def test_places_are_in_the_order_of_due_time_topic_partition_offset() -> None:
 
 def test_the_port_of_the_last_run_comes_first(answers: Answers) -> None:
     """The group remembers an instance's first address, whatever port is free at its next start."""
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        first = other.getsockname()[1]
+    first = free_port()
     again = AdminHttp(answers, port=0, former=first)
     assert again.port == first
     beside = AdminHttp(answers, port=0, former=first)  # somebody else has it now

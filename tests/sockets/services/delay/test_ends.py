@@ -27,7 +27,7 @@ def test_what_an_open_transaction_holds_back_is_not_the_end() -> None:
         Admin(broker.bootstrap).topics.create("orders.delay", partitions=1)
         ends = Ends(Connection({"bootstrap.servers": broker.bootstrap}))
         with Producer(broker.bootstrap, transactional_id="t") as producer, producer.transaction():
-            producer.send("orders.delay", "x").result(10)
+            producer.send("orders.delay", "x").result(60)
             assert ends.of([("orders.delay", 0)]) == {("orders.delay", 0): 0}
         assert ends.of([("orders.delay", 0)]) == {("orders.delay", 0): 2}  # and its marker
         ends.close()

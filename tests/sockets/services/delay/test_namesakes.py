@@ -18,7 +18,7 @@ from headrace.services.delay.intake import Fenced
 from headrace.services.delay.service import DelayService
 from headrace.testing import Broker
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def test_the_older_of_two_namesakes_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

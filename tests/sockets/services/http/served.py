@@ -15,7 +15,7 @@ from headrace.services.http.door import Door
 from headrace.services.http.limits import Limits
 from headrace.services.http.main import Settings, Site
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
     reader.assign([TopicPartition(topic, 0, 0)])
     try:
         while True:
-            message = reader.poll(30)
+            message = reader.poll(60)
             assert message is not None
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()

@@ -20,7 +20,7 @@ from headrace.services.http.limits import Limits
 from headrace.testing import Broker
 from tests.sockets.services.http.served import Served
 
-PATIENCE_S = 30
+PATIENCE_S = 180
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def running(engine: Engine, at: Connection, **settings: object) -> Iterator[Rela
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -59,7 +59,7 @@ def records(at, topic, count):
     settings = {"group.id": f"look-{topic}", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer({**at.settings, **settings})
     consumer.subscribe([topic])
-    found, deadline = [], time.monotonic() + 90
+    found, deadline = [], time.monotonic() + 180
     while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None and message.error() is None:

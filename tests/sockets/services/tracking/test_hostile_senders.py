@@ -19,7 +19,7 @@ from headrace.services.tracking.web import Door, Sites
 from headrace.testing import Broker
 
 HOME = "127.0.0.1"
-WITHIN_S = 90.0
+WITHIN_S = 180.0
 
 
 @pytest.fixture
