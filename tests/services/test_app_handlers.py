@@ -28,7 +28,7 @@ import time
 
 from headrace import App, Message, Retry
 
-app = App(os.environ["BOOTSTRAP"], group="shop", settings={"session.timeout.ms": 6_000})
+app = App(os.environ["BOOTSTRAP"], group="shop", settings={"session.timeout.ms": 12_000})
 notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 retry = Retry(attempts=2, first="20ms", longest="20ms", time_limit="3s")
 
@@ -73,7 +73,7 @@ async def coroutine(value: str, message: Message) -> None:
 
 @app.on("jobs")
 def job(value: str) -> None:
-    time.sleep(8)  # longer than a session
+    time.sleep(14)  # longer than a session
     act(value)
 '''
 

@@ -11,7 +11,7 @@ from pathlib import Path
 def test_the_money_is_right_with_the_outbox_and_not_without() -> None:
     program = str(Path(sys.executable).with_name("headrace"))
     said = subprocess.run(
-        [program, "demo", "--seconds", "25", "--json"], capture_output=True, text=True
+        [program, "demo", "--seconds", "40", "--json"], capture_output=True, text=True
     )
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
