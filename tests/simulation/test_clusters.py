@@ -17,6 +17,7 @@ FIXED_SEEDS = range(6)
 MORE_SEEDS = range(6, 18)
 
 
+@pytest.mark.timeout(1800)  # 15 s of processor time, on a machine with little of it to spare
 def test_nothing_promised_is_broken_and_every_trouble_happened() -> None:
     total = run_all(FIXED_SEEDS)
     print(total)
@@ -24,6 +25,7 @@ def test_nothing_promised_is_broken_and_every_trouble_happened() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_more_seeds_break_nothing() -> None:
     print(run_all(MORE_SEEDS))
 
