@@ -36,6 +36,7 @@ LARGEST_BATCH_BYTES = 900_000
 REFUSED_TOPIC_S = 30.0
 FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
+ANY_PARTITION = -1  # the partitioner decides
 
 # What the cluster says about a record, not about the moment.
 OF_THE_RECORD = frozenset(
@@ -146,11 +147,13 @@ class Sender:
         del self._producer  # its threads end with it
 
     def _produce(self, records: Sequence[OutboxRecord]) -> None:
+        """All arguments by their places (the fifth and sixth are callbacks): by their names a call
+        takes 1.4 us, not 0.8."""
         produce: Callable[..., None] = self._producer.produce
         for topic, key, value, headers, timestamp_ms, _ in records:
             while True:
                 try:
-                    produce(topic, value, key, headers=headers, timestamp=timestamp_ms)
+                    produce(topic, value, key, ANY_PARTITION, None, None, timestamp_ms, headers)
                     break
                 except BufferError:
                     self._producer.poll(0.005)
