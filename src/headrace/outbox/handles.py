@@ -8,10 +8,12 @@ statement by itself is refused: the row would be there without the change that i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from headrace.services.outbox.schema import OutboxError
@@ -46,8 +48,8 @@ class Handle(Protocol):
 
 class AlchemyHandle:
     def __init__(self, given: Connection | Session | scoped_session[Session]) -> None:
-        connection = given if isinstance(given, Connection) else given.connection()
-        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        connection = given if isinstance(given, Connection) else _of_session(given)
+        if _alchemy_commits_by_itself(connection):
             raise OutboxError(NO_TRANSACTION)
         self._connection = connection
         self.dialect = connection.dialect.name
@@ -64,6 +66,11 @@ class DriverHandle:
     def __init__(self, connection: Any) -> None:
         driver = type(connection).__module__.partition(".")[0]
         self.dialect, self._placeholder = DRIVERS[driver]
+        if iscoroutinefunction(type(connection).commit):
+            raise OutboxError(
+                f"A {driver}.{type(connection).__qualname__} is one for asyncio: give an "
+                "AsyncConnection of SQLAlchemy, or a plain connection."
+            )
         if _commits_by_itself(connection):
             raise OutboxError(NO_TRANSACTION)
         self._connection = connection
@@ -122,11 +129,21 @@ def handle_of(db: Any) -> Handle:
 
 def run_sync_of(db: Any) -> Callable[..., Any] | None:
     """Of a connection or session for asyncio: how a plain function runs in its transaction."""
-    module = type(db).__module__
-    if module.startswith("sqlalchemy.ext.asyncio"):
+    if isinstance(db, async_scoped_session):
+        db = db()
+    if isinstance(db, AsyncConnection | AsyncSession):
         found: Callable[..., Any] = db.run_sync
         return found
     return None
+
+
+def _of_session(given: Session | scoped_session[Session]) -> Connection:
+    """The session's changes go first, as before a query: an UPDATE locks what the message tells of,
+    and only then may the message draw its id."""
+    session = given() if isinstance(given, scoped_session) else given
+    if session.autoflush and not session._flushing:
+        session.flush()
+    return session.connection()
 
 
 _texts: dict[tuple[str, int], TextClause] = {}
@@ -148,9 +165,20 @@ def _plain(row: Any) -> Sequence[Any]:
     return list(row.values()) if isinstance(row, dict) else row
 
 
+def _alchemy_commits_by_itself(connection: Connection) -> bool:
+    """Its option tells, or what the engine has made of the driver's connection."""
+    asked = connection.get_execution_options().get("isolation_level")
+    if asked is not None:
+        return bool(asked == "AUTOCOMMIT")
+    own = connection.connection
+    return _commits_by_itself(own.dbapi_connection) or _commits_by_itself(own.driver_connection)
+
+
 def _commits_by_itself(connection: Any) -> bool:
-    if hasattr(connection, "in_transaction"):  # sqlite3
-        return connection.isolation_level is None and not connection.in_transaction
+    if hasattr(connection, "in_transaction"):  # sqlite3; `autocommit` since Python 3.12
+        alone = connection.isolation_level is None
+        alone = alone or getattr(connection, "autocommit", None) is True
+        return alone and not connection.in_transaction
     if hasattr(connection, "info") and hasattr(connection.info, "transaction_status"):  # psycopg
         return bool(connection.autocommit) and int(connection.info.transaction_status) == 0
     if hasattr(connection, "server_status") and hasattr(connection, "get_autocommit"):  # PyMySQL

@@ -25,8 +25,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.app.decoding import Codec, encoded
 from headrace.client.connection import connected
-from headrace.client.errors import ClientError
-from headrace.client.records import GivenHeaders, Outgoing, header_list
+from headrace.client.errors import ClientError, Misuse
+from headrace.client.records import GivenHeaders, HeaderList, Outgoing, header_list
 from headrace.client.schedules import When, delayed
 from headrace.contract import durations
 from headrace.contract.headers import CONFIRM_WITHIN
@@ -108,7 +108,8 @@ class Outbox:
                     "confirm_within is not for delayed messages: leave delay and deliver_at away."
                 )
             asked = (CONFIRM_WITHIN, durations.write(_confirmation_ms(confirm_within)).encode())
-            headers = [*header_list(headers), asked]
+            headers = [*_headers(headers), asked]
+        _require_kinds(topic, key, id)
         try:
             values = self._values(topic, value, key, headers, delay, deliver_at, id)
         except UnicodeEncodeError as half:
@@ -189,7 +190,7 @@ class Outbox:
             topic,
             encoded(value, topic=topic, codec=self._codec),
             key.encode() if isinstance(key, str) else key,
-            header_list(headers),
+            _headers(headers),
         )
         message_id = id
         if self._format == "debezium":
@@ -228,10 +229,11 @@ class Outbox:
                 f"({self._largest_bytes:,}): send less, or raise largest_bytes and the topic's "
                 "max.message.bytes."
             )
-        if message_id is not None and not (
-            0 < len(message_id) <= LONGEST_MESSAGE_ID and "\0" not in message_id
-        ):
+        if message_id is None:
+            return
+        if not 0 < len(message_id) <= LONGEST_MESSAGE_ID or "\0" in message_id:
             raise OutboxError(f"An id has 1 to {LONGEST_MESSAGE_ID} characters, and no NUL.")
+        message_id.encode()  # raises UnicodeEncodeError, which `send` explains
 
     def _write(self, db: Any, values: Values) -> None:
         handle = handle_of(db)
@@ -270,6 +272,28 @@ class _Done:
 
 
 _DONE: Awaitable[None] = _Done()
+
+
+def _require_kinds(topic: object, key: object, id: object) -> None:
+    if not isinstance(topic, str):
+        raise OutboxError(f"A topic is text, not {type(topic).__name__}.")
+    if not isinstance(key, str | bytes | None):
+        raise OutboxError(f"A key is text or bytes, not {type(key).__name__}.")
+    if not isinstance(id, str | None):
+        raise OutboxError(f"An id is text, not {type(id).__name__}.")
+
+
+def _headers(given: GivenHeaders | None) -> HeaderList:
+    try:
+        found = header_list(given)
+    except Misuse as refusal:
+        raise OutboxError(str(refusal)) from refusal
+    for name, value in found:
+        if not isinstance(name, str):
+            raise OutboxError(f"A header's name is text, not {type(name).__name__}.")
+        if not isinstance(value, bytes | None):
+            raise OutboxError(f"A header is text or bytes, not {type(value).__name__}.")
+    return found
 
 
 def _confirmation_ms(within: timedelta | str) -> int:

@@ -146,6 +146,13 @@ def test_a_delay_counts_from_the_send_not_from_the_relay(engine: Engine, outbox:
         ({"confirm_within": "0s"}, "more than 0"),
         ({"confirm_within": "1s", "delay": "1s"}, "not for delayed messages"),
         ({"delay": "1h", "id": "a"}, "give the record a key"),
+        ({"id": "\ud800"}, "not text that can be sent"),
+        ({"topic": None}, "A topic is text, not NoneType"),
+        ({"key": 5}, "A key is text or bytes, not int"),
+        ({"id": 5}, "An id is text, not int"),
+        ({"headers": {"a": 5}}, "A header is text or bytes, not int"),
+        ({"headers": [("a",)]}, "Headers are"),
+        ({"headers": {5: "a"}}, "A header's name is text, not int"),
     ],
     ids=lambda given: str(given)[:40],
 )
