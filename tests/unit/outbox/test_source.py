@@ -69,6 +69,23 @@ def test_gaps_between_ids_do_no_harm(engine: Engine, source: Source) -> None:
     assert sum(pieces(source), []) == [1000, 2000, 3000]
 
 
+def test_a_row_that_is_too_large_behind_a_gap_is_read_alone(engine: Engine, source: Source) -> None:
+    """A relay that is given nothing asks for the same again: it would never come past it."""
+    fill(engine, [1000, MOST_BYTES + 1, MOST_BYTES - 1, 1])
+    with engine.begin() as db:
+        db.execute(text("UPDATE headrace_outbox SET id = id * 1000"))
+    settled = source.poll()
+    found, after = [], 0
+    while after < 4000:
+        rows, _ = source.read(
+            0, after=after, up_to=settled.up_to, most=5000, incarnation=settled.incarnation
+        )
+        assert rows, f"nothing comes after {after}"
+        after = rows[-1].id
+        found.append([row.id for row in rows])
+    assert found == [[1000], [2000], [3000, 4000]]
+
+
 def test_what_was_found_over_another_connection_is_not_relied_on(
     engine: Engine, source: Source
 ) -> None:

@@ -114,11 +114,12 @@ class Source:
         whole = reading.execute(self._sum, values).scalar()
         if whole is None or whole <= MOST_BYTES:
             return values["up_to"]
-        total = 0
+        total, before = 0, None
         for row_id, size in reading.execute(self._sizes, values):
             total += size
-            if total > MOST_BYTES and row_id > values["after"] + 1:
-                return max(int(row_id) - 1, values["after"] + 1)
+            if total > MOST_BYTES and before is not None:
+                return before
+            before = int(row_id)
         return values["up_to"]
 
     def close(self) -> None:
