@@ -272,7 +272,9 @@ def _all_refuse(bootstrap: str) -> bool:
     return True
 
 
-def wait_for_topic(client: _AsksForMetadata, at: Connection, topic: str) -> int:
+def wait_for_topic(
+    client: _AsksForMetadata, at: Connection, topic: str, *, unknown_s: float = 1.0
+) -> int:
     """How many partitions a topic has, once it has leaders.
 
     Asking as a producer creates the topic where the cluster does that; Apache Kafka answers
@@ -286,7 +288,7 @@ def wait_for_topic(client: _AsksForMetadata, at: Connection, topic: str) -> int:
             return len(found.partitions)
         waited = time.monotonic() - started
         code = found.error.code() if found.error else KafkaError.LEADER_NOT_AVAILABLE
-        patience = 1.0 if code == KafkaError.UNKNOWN_TOPIC_OR_PART else at.timeout_s
+        patience = unknown_s if code == KafkaError.UNKNOWN_TOPIC_OR_PART else at.timeout_s
         if code not in not_yet or waited > patience:
             refusal = explain(found.error or KafkaError(code), at.bootstrap, topic=topic)
             if isinstance(refusal, NoSuchTopic):

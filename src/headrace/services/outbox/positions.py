@@ -8,6 +8,7 @@ the end that the log has then, so that no open transaction of another shard hide
 from __future__ import annotations
 
 import json
+import logging
 import time
 from zlib import crc32
 
@@ -18,6 +19,8 @@ from headrace.client.errors import ClientError, explained
 from headrace.client.topics import Topics
 from headrace.services.outbox.shard import Position
 
+log = logging.getLogger("headrace.outbox")
+
 TOPIC = "headrace.outbox.positions"
 PARTITIONS = 8
 SETTINGS = {
@@ -26,12 +29,28 @@ SETTINGS = {
     "segment.bytes": str(4 << 20),  # what is not compacted is read at each take-over
     "retention.ms": "-1",
 }
+FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 # Another shard's transaction may be open that long before its coordinator aborts it.
 LONGEST_READ_S = 90.0
 
 
 def ensure(at: Connection) -> None:
-    Topics(at).ensure(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
+    """The topic is there and keeps the last position of each shard for good.
+
+    A cluster that creates topics by itself makes one whose records are deleted after a week. A
+    relay without the right to look at settings leaves that to whoever made the topic.
+    """
+    topics = Topics(at)
+    topics.ensure(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
+    try:
+        if topics.settings_of(TOPIC)["cleanup.policy"].value == "compact":
+            return
+    except ClientError as failure:
+        if failure.code in FORBIDDEN:
+            return
+        raise
+    log.warning("%s is not compacted, so positions would be deleted: it is now", TOPIC)
+    topics.change_settings(TOPIC, to=SETTINGS)
 
 
 def key_of(outbox_id: str, shard: int) -> bytes:

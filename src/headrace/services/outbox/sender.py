@@ -34,6 +34,8 @@ TRANSACTION_MS = 30_000
 LARGEST_BATCH_BYTES = 900_000
 # Somebody may be about to create the topic, or to give the right to write to it.
 REFUSED_TOPIC_S = 30.0
+# A cluster that creates topics answers "unknown" to the very request that creates one.
+NEW_TOPIC_S = 1.0
 FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
 ANY_PARTITION = -1  # the partitioner decides
@@ -59,7 +61,14 @@ class NothingSent(Exception):
 
 
 class RowRefused(NothingSent):
-    """As well, and trying again will not help; the text says why."""
+    """As well, and trying again will not help; the text says why.
+
+    `topics` are those that take no record at all, and why, if that is the reason.
+    """
+
+    def __init__(self, reason: str, topics: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.topics = topics or {}
 
 
 class SenderLost(Exception):
@@ -159,21 +168,36 @@ class Sender:
                     self._producer.poll(0.005)
 
     def _require_topics(self, records: Sequence[OutboxRecord]) -> None:
-        """librdkafka would wait half a minute for a topic that is not there."""
-        for topic in {record.topic for record in records} - self._known:
+        """librdkafka would wait half a minute for a topic that is not there. All that are missing
+        are noted, or each of them would be waited for after the others."""
+        missing = {}
+        for topic in sorted({record.topic for record in records} - self._known):
             try:
-                wait_for_topic(self._producer, self._at, topic)
-                if self._checks_rights:
-                    self._require_right(topic)
+                self._require_topic(topic)
             except ClientError as failure:
                 if not isinstance(failure, NoSuchTopic) and failure.code != FORBIDDEN:
                     raise NothingSent(str(failure)) from failure
-                since = self._refused_since.setdefault(topic, monotonic())
-                if monotonic() - since < REFUSED_TOPIC_S:
-                    raise NothingSent(str(failure)) from failure
-                raise RowRefused(str(failure)) from failure
+                self._refused_since.setdefault(topic, monotonic())
+                missing[topic] = str(failure)
+                continue
             self._refused_since.pop(topic, None)
             self._known.add(topic)
+        if not missing:
+            return
+        latest = monotonic() - REFUSED_TOPIC_S
+        refused = {
+            each: why for each, why in missing.items() if self._refused_since[each] <= latest
+        }
+        if refused:
+            raise RowRefused(next(iter(refused.values())), refused)
+        raise NothingSent(next(iter(missing.values())))
+
+    def _require_topic(self, topic: str) -> None:
+        """Raises ClientError if it is not there, or may not be written to."""
+        patience_s = 0.0 if topic in self._refused_since else NEW_TOPIC_S
+        wait_for_topic(self._producer, self._at, topic, unknown_s=patience_s)
+        if self._checks_rights:
+            self._require_right(topic)
 
     def _require_right(self, topic: str) -> None:
         """Raises ClientError with the code FORBIDDEN if this user may not write to the topic."""
@@ -218,6 +242,9 @@ class Sender:
             self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
         except KafkaException as worse:
             return SenderLost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
+        for refusal, topic in self._refusals:
+            if topic == positions.TOPIC:  # no row is guilty of that
+                return SenderLost(str(explain_delivery(refusal, self._at.bootstrap, topic)))
         for refusal, topic in self._refusals:
             if refusal.code() in OF_THE_RECORD:
                 return RowRefused(str(explain_delivery(refusal, self._at.bootstrap, topic)))

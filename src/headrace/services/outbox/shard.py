@@ -11,7 +11,7 @@ A row that cannot be sent is parked in a table of its own before the position pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row
@@ -104,6 +104,7 @@ class Refused:
     """As well, because the cluster does not take one of the records for its own fault."""
 
     reason: str
+    topics: Mapping[str, str] = field(default_factory=dict)  # that take none of them, and why
 
 
 @dataclass(slots=True)
@@ -264,7 +265,7 @@ class Shard:
             case Aborted():
                 return self._again()
             case Refused():
-                return self._refused(event.reason)
+                return self._refused(event)
             case ProducerLost():
                 self._sending, self.position = None, None
                 return TakeOver()
@@ -426,16 +427,17 @@ class Shard:
         self._looked_to = self.position.row_id
         return self._next()
 
-    def _refused(self, reason: str) -> Effect:
+    def _refused(self, refusal: Refused) -> Effect:
         refused, self._sending = self._sending, None
         assert refused is not None and refused.rows, "a position alone is not refused"
-        if len(refused.rows) > 1:
+        guilty = {row.id: why for row in refused.rows if (why := refusal.topics.get(row.topic))}
+        if not guilty and len(refused.rows) > 1:
             self._limit = max(1, len(refused.rows) // 2)
             return Review(self._limit) if self._retry else self._next_anew()
-        [row] = refused.rows
+        guilty = guilty or {refused.rows[0].id: refusal.reason}
         if self._retry:
-            return Repark(row.id, reason)
-        self._guilty[row.id] = reason
+            return Repark(*next(iter(guilty.items())))
+        self._guilty |= guilty
         return self._next_anew()
 
     # ---- parked rows

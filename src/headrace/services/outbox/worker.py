@@ -215,7 +215,7 @@ class ShardWorker:
         try:
             self._sender.send(records, effect.position)
         except RowRefused as refusal:
-            return core.Refused(str(refusal))
+            return core.Refused(str(refusal), refusal.topics)
         except NothingSent as failure:
             self.counters.aborted += 1
             self._trouble(str(failure))

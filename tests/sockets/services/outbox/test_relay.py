@@ -20,8 +20,10 @@ from headrace.services.outbox import positions, sender
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
 from headrace.services.outbox.resumption import resume
-from headrace.services.outbox.rows import RESERVED_TOPICS
+from headrace.services.outbox.rows import RESERVED_TOPICS, OutboxRecord
 from headrace.services.outbox.schema import OutboxError
+from headrace.services.outbox.sender import NothingSent, RowRefused, Sender
+from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
 
@@ -248,6 +250,25 @@ def test_a_topic_that_is_missing_is_waited_for_then_its_rows_are_parked(
     assert "There is no topic nowhere" in parked.reason
 
 
+def test_topics_that_are_missing_are_waited_for_together(
+    at: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, each would hold the shard up for half a minute."""
+    quiet = Connection(at.settings | {"allow.auto.create.topics": "false"})
+    positions.ensure(quiet)
+    one = Sender(quiet, "outbox", 0)
+    one.open()
+    records = [OutboxRecord(t, None, b"x", [], 0) for t in ("x", "transfers", "y", "z")]
+    with pytest.raises(NothingSent, match="There is no topic x"):
+        one.send(records, Position(4))
+    monkeypatch.setattr(sender, "REFUSED_TOPIC_S", 0.0)
+    with pytest.raises(RowRefused) as refusal:
+        one.send(records, Position(4))
+    assert refusal.value.topics.keys() == {"x", "y", "z"}
+    one.close()
+    assert values(at) == []
+
+
 def test_a_topic_that_may_not_be_written_to_holds_up_nobody_else(
     engine: Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +358,37 @@ def test_a_lost_topic_of_positions_stops_the_relay_with_a_sentence(
         resume(store, at, number, after=store.hint(number) or 0)
     with running(engine, at):
         until(lambda: values(at) == ["1", "2"])
+
+
+def test_a_position_that_is_refused_is_not_the_fault_of_a_row(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    def send(*values: str) -> None:
+        with engine.begin() as db:
+            for value in values:
+                outbox.send(db, "transfers", value, key="a")
+
+    with running(engine, at) as relay:
+        send("0")
+        until(lambda: values(at) == ["0"])
+        Admin(at).topics.change_settings(positions.TOPIC, to={"max.message.bytes": "80"})
+        send(*"12345678")
+        until(lambda: any(positions.TOPIC in (w.problem or "") for w in relay.workers.values()))
+        Admin(at).topics.change_settings(positions.TOPIC, to={"max.message.bytes": "1000000"})
+        until(lambda: values(at) == list("012345678"))
+    assert Store(engine).parked() == []
+
+
+def test_a_topic_of_positions_that_the_cluster_made_by_itself_is_compacted(at: Connection) -> None:
+    """A producer that writes to a topic which was deleted makes it anew, and by the cluster's
+    defaults positions would be deleted after a week."""
+    topics = Admin(at).topics
+    topics.create(positions.TOPIC, partitions=1)
+    positions.ensure(at)
+    assert topics.settings_of(positions.TOPIC)["cleanup.policy"].value == "compact"
+    topics.change_settings(positions.TOPIC, to={"segment.bytes": "9000000"})
+    positions.ensure(at)
+    assert topics.settings_of(positions.TOPIC)["segment.bytes"].value == "9000000"
 
 
 def test_a_restored_database_stops_the_relay_with_a_sentence(

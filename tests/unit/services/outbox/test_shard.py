@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.services.outbox import shard as core
@@ -104,6 +106,27 @@ def test_a_refused_batch_is_halved_until_the_guilty_row_is_alone() -> None:
                 raise AssertionError(effect)
     assert sent == [41, 42, 43, 44, 45, 47, 48]
     assert refusals <= 6
+
+
+def test_rows_for_a_topic_that_is_missing_are_found_guilty_at_once() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    machine.step(core.Settled(44, 1))
+    rows = [replace(row(41 + n), topic=topic) for n, topic in enumerate(["t", "x", "y", "x"])]
+    machine.step(core.RowsRead(rows, 44))
+    missing = {"x": "no topic x", "y": "no topic y"}
+    assert machine.step(core.Refused("no topic x", missing)) == core.Read(40, 44, 5000)
+    parked = machine.step(core.RowsRead(rows, 44))
+    assert parked == core.Park([(each, missing[each.topic], False) for each in rows[1:]])
+    assert machine.step(core.Parked()) == core.Send(rows[:1], Position(44, rows[3].checksum))
+
+
+def test_a_parked_row_for_a_topic_that_is_still_missing_is_parked_again() -> None:
+    machine = shard()
+    taken_over(machine, row(40))
+    ready = [row(38), replace(row(39), topic="x")]
+    machine.step(core.Reviewed(ready, {}))
+    assert machine.step(core.Refused("no topic x", {"x": "no"})) == core.Repark(39, "no")
 
 
 def test_retried_rows_of_a_lost_answer_are_forgotten_and_not_sent_twice() -> None:
