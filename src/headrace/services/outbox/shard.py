@@ -16,6 +16,9 @@ from typing import assert_never
 
 from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row
 
+# The position names them all, and a record has its largest size.
+MOST_RETRIED = 1000
+
 
 @dataclass(slots=True, frozen=True)
 class Position:
@@ -451,7 +454,8 @@ class Shard:
             return Wait()
         self._blocked = dict(review.blocked) if self._blocks else {}
         passed = self.position.row_id
-        rows = [row for row in review.ready if row.id <= passed][: self._limit]
+        most = min(self._limit, MOST_RETRIED)
+        rows = [row for row in review.ready if row.id <= passed][:most]
         if not rows:
             return self._next()
         self._asked.clear()
