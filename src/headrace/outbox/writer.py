@@ -153,7 +153,7 @@ class Outbox:
             raise OutboxError("To relay, an Outbox needs an engine.")
         engine = engine_for(self.engine.url.render_as_string(hide_password=False))
         relay = Relay(engine, connected(self.bootstrap, None), settings)
-        relay.store.facts()  # or the thread would be the one to learn that there are no tables
+        relay.store.sound()  # or the thread would be the one to learn that there are no tables
         gave_up: list[Exception] = []
 
         def run() -> None:
@@ -245,9 +245,9 @@ class Outbox:
 
     def _pass_gate(self, handle: Handle) -> None:
         """Before each row: MariaDB gives the lock back when a savepoint is rolled back."""
-        for gate in databases.of(handle.dialect).GATE:
-            if handle.query(gate):
-                break
+        gates = databases.of(handle.dialect).GATE
+        if gates and not any(handle.query(gate) for gate in gates):
+            raise OutboxError(databases.NO_GATE)
 
     def _look(self, handle: Handle) -> Facts:
         """Once per program: are the tables there, and how many shards are there?"""

@@ -98,7 +98,8 @@ class Relay:
         self._stopping.set()
 
     def run(self) -> None:
-        """Raises OutboxError if there is no outbox; a database or cluster away is waited for."""
+        """Raises OutboxError if there is no outbox, or none to count on; a database or cluster away
+        is waited for."""
         if not self._is_ready():
             return
         log.info("relay %s of outbox %s begins", self.name, self.facts.outbox_id)
@@ -118,7 +119,7 @@ class Relay:
         said_before = None
         while not self._stopping.is_set():
             try:
-                self.facts = self.store.facts()
+                self.facts = self.store.sound()
                 positions.ensure(self._at)
                 return True
             except DATABASE_FAILS as failure:

@@ -161,8 +161,9 @@ def read(rows: Iterable[Sequence[str]], oldest: int = VERSION) -> Facts | None:
 
 
 def _has_trigger(db: Maker) -> bool:
-    """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS."""
-    return bool(db.query("SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake'"))
+    """PostgreSQL has no CREATE TRIGGER IF NOT EXISTS. Another schema may have an outbox too."""
+    own = "tgname = 'headrace_outbox_wake' AND tgrelid = 'headrace_outbox'::regclass"
+    return bool(db.query(f"SELECT 1 FROM pg_trigger WHERE {own}"))
 
 
 def _columns(db: Maker, table: str) -> set[str]:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from headrace import Outbox
+from headrace.outbox import OutboxError
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.store import Store
@@ -128,3 +129,13 @@ def test_any_number_of_rows_is_parked_and_forgotten(store: Store, count: int) ->
     wait_behind(store, range(1, count + 1), keys=count)
     assert store.retry(range(1, count + 1)) == count
     assert store.forget(range(1, count + 1)) == count
+
+
+def test_a_table_that_would_give_ids_again_is_told(engine: Engine, store: Store) -> None:
+    assert store.sound() == store.facts()
+    with engine.begin() as db:
+        db.execute(text("DROP VIEW headrace_outbox_states"))
+        db.execute(text("ALTER TABLE headrace_outbox RENAME TO old"))
+        db.execute(text("CREATE TABLE headrace_outbox AS SELECT * FROM old"))
+    with pytest.raises(OutboxError, match="without AUTOINCREMENT"):
+        store.sound()

@@ -13,6 +13,10 @@ from sqlalchemy import TextClause
 from sqlalchemy.engine import Connection
 
 NAMES = ("postgresql", "mysql", "mariadb", "sqlite")
+NO_GATE = (
+    "headrace_outbox_gate has lost its rows, and without them rows of the outbox would be skipped: "
+    "stop the writers, and run `headrace outbox init DATABASE_URL`."
+)
 
 
 class Horizon(Protocol):
@@ -40,6 +44,10 @@ class Database(Protocol):
     SESSION: tuple[str, ...]  # what a relay's connection begins with
 
     def tables(self, shards: int) -> list[str]: ...
+
+    def fault(self, connection: Connection) -> str | None:
+        """What is not as a relay counts on, in a sentence: it would skip rows, or send none."""
+        ...
 
     def make_horizon(self) -> Horizon: ...
 

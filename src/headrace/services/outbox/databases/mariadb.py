@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from headrace.services.outbox.databases import Horizon, fetched, poll_pause_s
+from headrace.services.outbox.databases import NO_GATE, Horizon, fetched, poll_pause_s
 
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 GATE: tuple[str, ...] = (
@@ -84,6 +84,11 @@ def tables(shards: int) -> list[str]:
         "CREATE TABLE IF NOT EXISTS headrace_outbox_relays"
         f" (relay varchar(255) {_TEXT} PRIMARY KEY, seen_until bigint NOT NULL) ENGINE=InnoDB",
     ]
+
+
+def fault(connection: Connection) -> str | None:
+    gates = connection.execute(text("SELECT count(*) FROM headrace_outbox_gate")).scalar()
+    return NO_GATE if gates != len(GATES) else None
 
 
 def make_horizon() -> Horizon:

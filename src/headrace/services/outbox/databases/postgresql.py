@@ -107,6 +107,37 @@ def tables(shards: int) -> list[str]:
     ]
 
 
+_STATE = text(
+    "SELECT pg_is_in_recovery(), seqcache,"
+    " has_sequence_privilege(seqrelid, 'SELECT') OR has_sequence_privilege(seqrelid, 'USAGE'),"
+    " (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid"
+    " AND attnum = adnum WHERE adrelid = 'headrace_outbox'::regclass AND attname = 'id')"
+    " FROM pg_sequence WHERE seqrelid = 'headrace_outbox_id_seq'::regclass"
+)
+
+
+def fault(connection: Connection) -> str | None:
+    replica, cache, readable, default = connection.execute(_STATE).one()
+    if replica:
+        return "This server is a replica, where transactions end at other moments: use the primary."
+    if cache != 1:
+        return (
+            f"Sessions draw {cache} ids of headrace_outbox_id_seq at once, so rows would be "
+            "skipped: ALTER SEQUENCE headrace_outbox_id_seq CACHE 1, and end those sessions."
+        )
+    if not readable:
+        return (
+            "This user may not read the sequence: GRANT SELECT ON SEQUENCE headrace_outbox_id_seq."
+        )
+    words = str(default)
+    if not 0 <= words.find("pg_current_xact_id") < words.find("nextval"):
+        return (
+            "The column id of headrace_outbox has another default than `headrace outbox init` "
+            "gives it, so rows would be skipped: `headrace outbox init --print` shows it."
+        )
+    return None
+
+
 def make_horizon() -> Horizon:
     return _Horizon()
 

@@ -60,6 +60,16 @@ def tables(shards: int) -> list[str]:
     ]
 
 
+def fault(connection: Connection) -> str | None:
+    made = text("SELECT sql FROM sqlite_master WHERE name = 'headrace_outbox'")
+    if "AUTOINCREMENT" in str(connection.execute(made).scalar()).upper():
+        return None
+    return (
+        "The table headrace_outbox was made without AUTOINCREMENT: ids of deleted rows would come "
+        "again, and their rows be skipped. `headrace outbox init --print` shows how it is made."
+    )
+
+
 def make_horizon() -> Horizon:
     return _Horizon()
 
