@@ -11,6 +11,7 @@ import logging
 import secrets
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
 
@@ -37,6 +38,9 @@ from headrace.services.outbox.worker import DATABASE_FAILS, Published, ShardWork
 log = logging.getLogger("headrace.outbox")
 
 LEASES_PER_RENEWAL = 4
+SILENT_LEASES = (
+    3  # a relay that says nothing for so long is dead, whatever the database's clock says
+)
 LONGEST_PAUSE_S = 1.0  # so late does the database learn how far a shard has come
 # While rows come, the next look follows soon; a look costs PostgreSQL 0.15 ms.
 BUSY_POLL_S = 0.003
@@ -72,6 +76,7 @@ class Relay:
         self._source = Source(engine)
         self._published = Published()
         self._stopping = threading.Event()
+        self._silence = shares.Silence(SILENT_LEASES * self.settings.lease_ms / 1000)
         self._finished = ShardCounters()  # of workers that have ended
         self._cleaned_to: dict[int, int] = {}
         self._horizon = threading.Thread(target=self._look, name="outbox-horizon", daemon=True)
@@ -181,10 +186,16 @@ class Relay:
                 log.warning("shard %d belongs to another relay now", number)
                 self._end(number)
         view = self.store.look(me, lease_ms)
+        self._bury_the_silent({name: at for name, at in view.relays.items() if name != me})
         for number in shares.to_give(self.facts.shards, view.relays, me, self.workers):
             self._end(number)
         for number in shares.to_take(view.leases, view.relays, me, self.workers, view.now_ms):
             self._take(number)
+
+    def _bury_the_silent(self, others: Mapping[str, int]) -> None:
+        for name in self._silence.of(others, monotonic()):
+            if self.store.bury(name, others[name]):
+                log.warning("relay %s has said nothing for long; its shards are free", name)
 
     def _take(self, number: int) -> None:
         asked_at = monotonic()

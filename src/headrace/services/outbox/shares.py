@@ -7,7 +7,7 @@ owner's producer fences the old one's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -43,3 +43,23 @@ def to_take(
 def to_give(shards: int, relays: Collection[str], me: str, running: Collection[int]) -> list[int]:
     """Shards beyond my quota: others wait for them."""
     return sorted(running)[quota(relays, me, shards) :]
+
+
+class Silence:
+    """Which relays have said nothing new for too long, by the clock of the one that listens.
+
+    A living relay says every second until when it is there. Where the database's clock was set
+    back, a dead one seems to be there for hours.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._heard: dict[str, tuple[int, float]] = {}  # what, and since when
+
+    def of(self, said: Mapping[str, int], now_s: float) -> list[str]:
+        before = self._heard
+        self._heard = {
+            name: before[name] if name in before and before[name][0] == word else (word, now_s)
+            for name, word in said.items()
+        }
+        return [n for n, (_, since_s) in self._heard.items() if now_s - since_s > self._longest_s]

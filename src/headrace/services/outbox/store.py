@@ -54,7 +54,7 @@ class View:
 
     now_ms: int
     leases: list[Lease]
-    relays: list[str]
+    relays: dict[str, int]  # and until when each is there
 
 
 class Store:
@@ -95,8 +95,11 @@ class Store:
                 text("SELECT shard, owner, lease_until FROM headrace_outbox_shards ORDER BY shard")
             )
             leases = [Lease(int(row[0]), row[1], int(row[2])) for row in shards]
-            alive = text("SELECT relay FROM headrace_outbox_relays WHERE seen_until > :now_ms")
-            relays = [str(row[0]) for row in db.execute(alive, {"now_ms": now_ms})]
+            alive = (
+                "SELECT relay, seen_until FROM headrace_outbox_relays WHERE seen_until > :now_ms"
+            )
+            found = db.execute(text(alive), {"now_ms": now_ms})
+            relays = {str(row[0]): int(row[1]) for row in found}
         return View(now_ms, leases, relays)
 
     def take(self, shard: int, relay: str, lease_ms: int) -> bool:
@@ -115,6 +118,20 @@ class Store:
             " WHERE shard = :shard AND owner = :relay",
             {"shard": shard, "relay": relay},
         )
+
+    def bury(self, relay: str, seen_until: int) -> bool:
+        """Free the shards of a relay that is dead, if it has said nothing since."""
+        gone = text(
+            "DELETE FROM headrace_outbox_relays WHERE relay = :relay AND seen_until = :seen_until"
+        )
+        freed = text(
+            "UPDATE headrace_outbox_shards SET owner = NULL, lease_until = 0 WHERE owner = :relay"
+        )
+        with self.engine.begin() as db:
+            if db.execute(gone, {"relay": relay, "seen_until": seen_until}).rowcount == 0:
+                return False
+            db.execute(freed, {"relay": relay})
+            return True
 
     def leave(self, relay: str) -> None:
         self._run("DELETE FROM headrace_outbox_relays WHERE relay = :relay", {"relay": relay})

@@ -137,6 +137,26 @@ def test_relays_share_the_shards_and_one_that_leaves_gives_them_back(
         until(lambda: values(at) == ["x"])
 
 
+def test_a_dead_relay_whose_lease_seems_to_last_for_ever_is_replaced(
+    engine: Engine, outbox: Outbox, at: Connection
+) -> None:
+    """The database's clock was set back after it died."""
+    far = 99_999_999_999_999
+    with engine.begin() as db:
+        outbox.send(db, "transfers", "1", key="a")
+        db.execute(text("INSERT INTO headrace_outbox_relays VALUES ('dead', :far)"), {"far": far})
+        leased = "UPDATE headrace_outbox_shards SET owner = 'dead', lease_until = :far"
+        db.execute(text(leased), {"far": far})
+    relay = Relay(engine, at, Settings(lease_ms=300))
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        until(lambda: values(at) == ["1"])
+    finally:
+        relay.stop()
+        thread.join()
+
+
 def test_a_program_relays_beside_its_own_work(engine: Engine, at: Connection) -> None:
     outbox = Outbox(engine, at.bootstrap)
     with pytest.raises(OutboxError, match="headrace outbox init"), outbox.relaying():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.outbox.shares import Lease, quota, to_give, to_take
+from headrace.services.outbox.shares import Lease, Silence, quota, to_give, to_take
 
 
 @given(st.sets(st.text(min_size=1), min_size=1, max_size=9), st.integers(1, 40))
@@ -30,3 +30,12 @@ def test_what_is_beyond_the_quota_is_given_to_those_who_came() -> None:
     assert to_give(4, ["a", "b"], "a", [0, 1, 2, 3]) == [2, 3]
     assert to_give(4, ["a"], "a", [0, 1, 2, 3]) == []
     assert to_give(1, ["a", "b"], "b", [0]) == [0]
+
+
+def test_a_relay_that_says_nothing_new_for_too_long_is_silent() -> None:
+    silence = Silence(longest_s=30.0)
+    assert silence.of({"a": 5000, "b": 9000}, now_s=0.0) == []
+    assert silence.of({"a": 5000, "b": 9100}, now_s=29.0) == []
+    assert silence.of({"a": 5000, "b": 9100}, now_s=31.0) == ["a"]
+    assert silence.of({"b": 9200}, now_s=40.0) == []
+    assert silence.of({"a": 5000, "b": 9100}, now_s=41.0) == []  # it was away, or is another one
