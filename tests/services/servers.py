@@ -24,17 +24,19 @@ import pytest
 
 from tests.interop.brokers import free_port
 
-START_S = 120
+START_S = 300
 
 
-def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path | None = None) -> None:
+    """`log` is what the server writes: its end is told if it does not listen."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the server ended with {process.returncode}"
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)
-    raise AssertionError(f"nothing listens on {port}")
+    said = "" if log is None else log.read_text(errors="replace")[-4_000:]
+    raise AssertionError(f"nothing listens on {port} after {START_S} s\n{said}")
 
 
 class Redis:
@@ -95,7 +97,7 @@ class Postgres:
             [*self._as, _postgres_program("postgres"), *command, "-k", str(self.folder)],
             stderr=(self.folder / "log").open("ab"),
         )
-        _wait_for_port(self.port, self.process)
+        _wait_for_port(self.port, self.process, self.folder / "log")
         deadline = time.monotonic() + START_S
         ready = [_postgres_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready, check=False).returncode != 0:
@@ -182,7 +184,7 @@ class Mariadb:
             + [f"--socket={self.folder / 'door'}", f"--init-file={self.folder / 'init.sql'}"],
             stderr=(self.folder / "log").open("ab"),
         )
-        _wait_for_port(self.port, self.process)
+        _wait_for_port(self.port, self.process, self.folder / "log")
 
     def stop(self) -> None:
         """At once, as a crash would; it recovers at the next start."""
