@@ -164,7 +164,7 @@ def headers_from(text: str | None) -> Headers:
         if isinstance(found, dict):  # what most programs write
             found = list(found.items())
         return [(_name(name), _header_from(value)) for name, value in found]
-    except (ValueError, TypeError, binascii.Error) as failure:
+    except (ValueError, TypeError, binascii.Error, RecursionError) as failure:
         raise NotARecord(f"its headers are not JSON pairs of name and text: {failure}") from failure
 
 

@@ -21,7 +21,7 @@ from headrace.services.outbox import shard as core
 from headrace.services.outbox.confirmations import Confirmations
 from headrace.services.outbox.engines import first_line
 from headrace.services.outbox.metrics import ShardCounters
-from headrace.services.outbox.rows import Asked, OutboxRecord, Row, record_of
+from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row, record_of
 from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
 from headrace.services.outbox.shard import Shard
 from headrace.services.outbox.source import Source, Stale
@@ -237,8 +237,17 @@ class ShardWorker:
     # ---- the database
 
     def _check(self, row: Row) -> OutboxRecord:
-        """The record is kept for `_send`: to make it costs as much as to send it."""
-        record = self._records[row.id] = record_of(row, self._outbox_id)
+        """The record is kept for `_send`: to make it costs as much as to send it.
+
+        One row that nobody has thought of must not hold up all others for ever.
+        """
+        try:
+            record = self._records[row.id] = record_of(row, self._outbox_id)
+        except NotARecord:
+            raise
+        except Exception as bug:
+            log.exception("a bug of the relay: no record can be made of row %d", row.id)
+            raise NotARecord(f"a bug of the relay: {bug!r}") from bug
         return record
 
     def _read(self, effect: core.Read) -> core.Event:
