@@ -19,7 +19,7 @@ from headrace.app import headers as names
 from headrace.app.blocked_keys import BlockedKeys
 from headrace.app.completion import Completion
 from headrace.app.message import Message
-from headrace.app.message_ids import place_id
+from headrace.app.message_ids import place_id, sent_id
 from headrace.client.records import HeaderList, Outgoing, TopicPartition
 
 if TYPE_CHECKING:
@@ -177,12 +177,9 @@ class Job:
         carried = self.carried
         if carried.message_id is not None:
             return carried.message_id
-        given = {name: value for name, value in _headers(self.native) if value is not None}
-        if names.MESSAGE_ID in given:
-            return given[names.MESSAGE_ID].decode("utf-8", "replace")
-        if names.SOURCE in given:
-            of_topic = given.get(names.SOURCE_TOPIC_ID, b"").decode("utf-8", "replace")
-            return place_id(given[names.SOURCE].decode("utf-8", "replace"), of_topic)
+        given = sent_id(_headers(self.native))
+        if given is not None:
+            return given
         topic, partition, offset = carried.origin or (*self.stream.place, self.offset)
         # A record of the retry topic without an id came from elsewhere; nobody knows its topic.
         return place_id(f"{topic}/{partition}/{offset}", self.stream.topic_id)

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import re
 
+from headrace.client.records import HeaderList
+from headrace.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
+
 # Base64 of 16 bytes, as Kafka prints topic ids; behind a "~" follows what publishing adds.
 _WITH_TOPIC_ID = re.compile(r"([^@~]+/\d+/\d+)@[A-Za-z0-9_-]{22}((?:~.*)?)", re.ASCII | re.DOTALL)
 
@@ -26,6 +29,18 @@ UPGRADE_TAKES_MS = 24 * 3_600_000
 def place_id(place: str, topic_id: str | None) -> str:
     """The id of the record at topic/partition/offset; before Kafka 2.8 topics have no ids."""
     return place if not topic_id else f"{place}@{topic_id}"
+
+
+def sent_id(headers: HeaderList) -> str | None:
+    """The id that a record's own headers give it: by its sender, or by the delay service that
+    delivered it; None: it is named by its place."""
+    given = {name: value for name, value in headers if value is not None}
+    if MESSAGE_ID in given:
+        return given[MESSAGE_ID].decode("utf-8", "replace")
+    if SOURCE in given:
+        of_topic = given.get(SOURCE_TOPIC_ID, b"").decode("utf-8", "replace")
+        return place_id(given[SOURCE].decode("utf-8", "replace"), of_topic)
+    return None
 
 
 def former_id(message_id: str) -> str | None:

@@ -28,6 +28,11 @@ def dead_topic(topic: str, group: str) -> str:
     return _name(topic, group, "dead")
 
 
+def wide_topic(topic: str, group: str) -> str:
+    """Through which a group's backlog is drained: `headrace backlog widen`."""
+    return _name(topic, group, "wide")
+
+
 def _name(topic: str, group: str, purpose: str) -> str:
     whole = f"{topic}.{escaped(group)}.{purpose}"
     if len(whole) <= LONGEST:

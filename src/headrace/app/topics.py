@@ -28,7 +28,7 @@ SHARED_SETTINGS = ("min.insync.replicas",)
 ROOM_FOR_HEADERS = 64 << 10
 
 
-_RETRY_OR_DEAD = re.compile(r"(.+)\.[A-Za-z0-9_-]+\.(?:retry|dead)")
+_OF_A_GROUP = re.compile(r"(.+)\.[A-Za-z0-9_-]+\.(?:retry|dead|wide)")
 _OF_DELAYS = re.compile(r"(.+)\.delay(?:\.rejected|\.outcomes)?")
 
 
@@ -36,7 +36,7 @@ def is_derived(topic: str, there: Container[str]) -> bool:
     """Whether a topic belongs to another that is there, or to the cluster: no pattern means it."""
     if topic.startswith("__"):
         return True
-    for form in (_RETRY_OR_DEAD, _OF_DELAYS):
+    for form in (_OF_A_GROUP, _OF_DELAYS):
         found = form.fullmatch(topic)
         if found is not None and found[1] in there:
             return True

@@ -6,10 +6,11 @@ each with a plan first. Nothing is changed without --execute.
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from shlex import quote
+from typing import Annotated
 
 import typer
 
@@ -17,7 +18,9 @@ from headrace.app.triggers.filters import FilterRefused
 from headrace.cli import output, reset_targets
 from headrace.cli.backlogged.views import (
     WidenProgress,
+    follow_parking,
     status_object,
+    tell_apart,
     tell_growth,
     tell_status,
 )
@@ -26,20 +29,18 @@ from headrace.cli.completion import group_names, topic_names
 from headrace.cli.dead_letters import whoever
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
+from headrace.cli.numbers import finite
 from headrace.cli.replayed.views import report_copy
 from headrace.client.browsing import Browser
-from headrace.client.connection import Connection
 from headrace.client.groups import Groups
 from headrace.client.topics import Topics
 from headrace.installation import command_to_add
 from headrace.services.backlog.growth import growth
+from headrace.services.backlog.parking import Parking
 from headrace.services.backlog.watching import Watching
 from headrace.services.backlog.widening import FEW_LEFT, Widening, WidenPlan, WidenStatus
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
-
-if TYPE_CHECKING:
-    from headrace.services.backlog.parking import Parking
 
 app = typer.Typer(
     help="How far groups are behind and why, and the ways to catch up.",
@@ -60,12 +61,12 @@ Group = Annotated[
         "--group", metavar="GROUP", help="The group that is behind.", autocompletion=group_names
     ),
 ]
-Database = Annotated[
+Store = Annotated[
     str,
     typer.Option(
-        metavar="URL",
+        metavar="URL|FOLDER",
         envvar="HEADRACE_DATABASE_URL",
-        help="postgresql://..., mariadb://... or sqlite:///file.db.",
+        help="postgresql://..., mariadb://... or sqlite:///file.db, or a folder for Parquet files.",
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")]
@@ -91,7 +92,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show lag in records and in seconds, rates, when it is caught up, and what holds it up."""
-    seconds = reset_targets.duration_ms(watch_for) / 1000
+    seconds = reset_targets.duration_ms(watch_for, option="--watch-for") / 1000
     with at.connection() as cluster:
         names = list(dict.fromkeys(groups or ()))
         left_out = 0
@@ -201,12 +202,14 @@ def widen(
         if not execute:
             _show_widening(plan, as_json=as_json)
             return
+        if plan.entry is None:
+            tell_apart(plan)
         if abort:
             targets = widening.abort(plan, by=by or whoever())
             if as_json:
                 output.answer_json({"topic": topic, "group": group, "aborted": True, "to": targets})
             else:
-                output.say(f"Group {group} goes on in {topic}; {plan.wide_topic} is deleted.")
+                output.say(f"Group {group} goes on in {topic}, without {plan.wide_topic}.")
             return
         progress = WidenProgress(plan)
         status: WidenStatus | None = None
@@ -220,12 +223,24 @@ def widen(
     progress.end()
     assert status is not None
     if as_json:
-        output.answer_json({"topic": topic, "group": group, "forwarded": status.forwarded})
-    else:
-        output.say(
-            f"{output.count(status.forwarded, 'record')} went through {plan.wide_topic}; group "
-            f"{group} goes on in {topic}."
+        output.answer_json(
+            {
+                "topic": topic,
+                "group": group,
+                "forwarded": status.forwarded,
+                "deleted": status.deleted,
+            }
         )
+        return
+    if status.deleted:
+        output.note(
+            f"{output.count(status.deleted, 'offset')} of {topic} were deleted (retention) before "
+            "they were forwarded."
+        )
+    output.say(
+        f"{output.count(status.forwarded, 'record')} went through {plan.wide_topic}; group "
+        f"{group} goes on in {topic}."
+    )
 
 
 def _show_widening(plan: WidenPlan, *, as_json: bool) -> None:
@@ -241,6 +256,9 @@ def _show_widening(plan: WidenPlan, *, as_json: bool) -> None:
         f"The backlog of {plan.group} {begun} through {plan.wide_topic} with "
         f"{plan.wide_partitions} partitions instead of {plan.partitions}."
     )
+    if plan.is_lost:
+        output.note(f"{plan.wide_topic} was deleted: only --abort --execute is left.")
+    tell_apart(plan)
     output.note("A dry run: nothing was changed. Add --execute to do it.")
 
 
@@ -253,24 +271,26 @@ def park(
     at: At,
     topic: Topic,
     group: Group,
-    to: Database,
+    to: Store,
     reason: Reason = "",
     by: By = None,
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Put a group's backlog into a database and have the group go on behind it.
+    """Put a group's backlog into a database or a folder, and have the group go on behind it.
 
-    The group must have no members. Killed half-way, the same command does the rest.
+    While the group reads, the backlog is copied; then its members must stop for a moment. Killed
+    half-way, the same command does the rest.
     """
     with at.connection() as cluster:
-        parking = _parking(cluster)
+        parking = Parking(cluster)
         plan = parking.plan(topic, group)
         parked = 0
         if execute:
-            for parked in parking.park(plan, to, by=by or whoever(), reason=reason):
-                _passing(f"{parked:,} of at most {plan.most:,} records parked")
-            _passing("")
+            with _needed_packages():
+                parked = follow_parking(
+                    parking.park(plan, to, by=by or whoever(), reason=reason), plan
+                )
     for partition in plan.left_alone:
         output.note(f"{topic}-{partition} is left alone: {group} has committed nothing there yet.")
     if as_json:
@@ -290,9 +310,10 @@ def park(
         return
     if execute:
         output.say(f"{output.count(parked, 'record')} parked; {group} goes on behind them.")
+        back = f"headrace backlog bring-back {quote(topic)} --group {quote(group)}"
         output.note(
-            f"headrace backlog bring-back {topic} --group {group} sends them to it again; "
-            f"headrace replay undo {group} puts its offsets back instead."
+            f"{back} --from ... sends them to it again, from where they are parked now; headrace "
+            f"replay undo {quote(group)} --execute puts its offsets back instead."
         )
         return
     rows: list[tuple[output.Cell, ...]] = [
@@ -300,6 +321,11 @@ def park(
     ]
     output.table(("partition", "from", "to", "offsets"), rows)
     output.note(f"At most {output.count(plan.most, 'record')} would be parked.")
+    if plan.members:
+        output.note(
+            f"Group {group} reads now: the backlog is copied meanwhile, and then its "
+            f"{output.count(plan.members, 'member')} must stop for a moment."
+        )
     output.note("A dry run: nothing was changed. Add --execute to do it.")
 
 
@@ -312,7 +338,10 @@ def bring_back(
     from_: Annotated[
         str,
         typer.Option(
-            "--from", metavar="URL", envvar="HEADRACE_DATABASE_URL", help="Where they are parked."
+            "--from",
+            metavar="URL|FOLDER",
+            envvar="HEADRACE_DATABASE_URL",
+            help="Where they are parked.",
         ),
     ],
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
@@ -334,15 +363,20 @@ def bring_back(
         where=where,
     )
     with at.connection() as cluster:
-        parking = _parking(cluster)
+        parking = Parking(cluster)
         try:
-            store, plan = parking.bring_back_plan(topic, group, from_, wanted, by=by or whoever())
+            with _needed_packages():
+                store, plan = parking.bring_back_plan(
+                    topic, group, from_, wanted, by=by or whoever()
+                )
         except FilterRefused as refused:
             raise typer.BadParameter(f"{refused}.", param_hint="--where") from None
         if execute:
-            report_copy(parking.bring_back(store, plan, group, Pace(rate)), as_json=as_json)
+            pace = Pace(finite(rate, "--rate"))
+            report_copy(parking.bring_back(store, plan, group, pace), as_json=as_json)
             return
         spans = store.spans()
+        given_up = sum(not run.moved for run in store.runs())
     if as_json:
         output.answer_json({"topic": topic, "group": group, "executed": False, "parked": spans})
         return
@@ -350,6 +384,11 @@ def bring_back(
         (each.partition, each.first, each.last, each.rows, each.waiting) for each in spans
     ]
     output.table(("partition", "first", "last", "parked", "not yet brought back"), rows)
+    if given_up:
+        output.note(
+            f"{output.count(given_up, 'parking')} there ended before the group was moved, or was "
+            "undone: the group reads those records in the topic."
+        )
     output.note("A dry run: nothing was changed. Add --execute to do it.")
 
 
@@ -369,7 +408,7 @@ def expire(
     """Send what is too old to matter to the group's dead letters, and go on behind it."""
     from headrace.services.backlog.expiry import Expiry
 
-    older_than_ms = reset_targets.duration_ms(older_than)
+    older_than_ms = reset_targets.duration_ms(older_than, option="--older-than")
     with at.connection() as cluster:
         expiry = Expiry(cluster)
         plan = expiry.plan(
@@ -391,18 +430,14 @@ def expire(
     output.note("A dry run: nothing was changed. Add --execute to do it.")
 
 
-def _parking(cluster: Connection) -> Parking:
-    """Loaded when it is called for: it needs SQLAlchemy."""
+@contextmanager
+def _needed_packages() -> Iterator[None]:
+    """Those that a kind of store needs, and nobody else."""
     try:
-        from headrace.services.backlog.parking import Parking
+        yield
     except ModuleNotFoundError as missing:
+        extra = "parquet" if (missing.name or "").startswith("pyarrow") else "sql"
         raise Failure(
-            f"Parking needs {missing.name}, which is not installed. Add it with: "
-            f"{command_to_add('sql')}"
+            f"Parking there needs {missing.name}, which is not installed. Add it with: "
+            f"{command_to_add(extra)}"
         ) from missing
-    return Parking(cluster)
-
-
-def _passing(text: str) -> None:
-    if sys.stderr.isatty():
-        output.passing(text)

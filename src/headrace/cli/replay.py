@@ -21,11 +21,13 @@ from headrace.cli.completion import group_names, topic_names
 from headrace.cli.dead_letters import moment, whoever
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
+from headrace.cli.numbers import finite
 from headrace.cli.replayed.views import (
     copy_object,
     report_copy,
     show_copy_plan,
     show_group_plan,
+    show_undo,
 )
 from headrace.client.connection import Connection, connection
 from headrace.client.groups import Groups, Place
@@ -99,6 +101,8 @@ Reason = Annotated[str, typer.Option(help="Why, for the record of what was done.
 By = Annotated[str | None, typer.Option(help="Who does it (default: you).")]
 
 LONGEST_NAME = 100
+# Copies that `headrace backlog` makes have such names.
+OF_BACKLOGS = ("widen/", "expire/", "bring-back/")
 
 
 # ---- another topic
@@ -120,6 +124,9 @@ def copy(
     error: Error = None,
     rate: Rate = None,
     speed: Speed = None,
+    longest_wait: Annotated[
+        str, typer.Option(metavar="TIME", help="With --speed: between two records at most.")
+    ] = "1h",
     to_bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Write to another cluster.")
     ] = None,
@@ -140,7 +147,7 @@ def copy(
     """
     if times not in ("kept", "now"):
         raise typer.BadParameter(f"{times!r} is neither kept nor now.", param_hint="--times")
-    pace = _pace(rate, speed)
+    pace = _pace(rate, speed, longest_wait)
     source, partitions = reset_targets.topic_and_partitions(topic)
     asked = (source, partitions, to, to_bootstrap, since, until, from_offset, to_offset, key)
     chosen = name or _name_of((*asked, header, where, error))
@@ -169,6 +176,11 @@ def copy(
             show_copy_plan(plan, as_json=as_json)
             return
         report_copy(copying.copy(plan, pace), as_json=as_json)
+        if pace.shortened:
+            output.note(
+                f"{output.count(pace.shortened, 'wait')} between records would have been longer "
+                f"than {longest_wait}: --longest-wait."
+            )
 
 
 def _planned(copying: Copying, request: CopyRequest) -> CopyPlan:
@@ -205,6 +217,12 @@ def group(
         float | None,
         typer.Option(min=0.001, help="Records per second that the group handles, for the plan."),
     ] = None,
+    replay_name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Of this replay: chosen records go once under a name."
+        ),
+    ] = None,
     reason: Reason = "",
     by: By = None,
     execute: Execute = False,
@@ -224,8 +242,9 @@ def group(
             if len(parsed) != 1:
                 raise typer.BadParameter("With a condition name one --topic.")
             asked = (name, topic, since, until, from_offset, key, header, where, as_new)
+            called = _checked_name(replay_name or _name_of(asked))
             request = _Retried(
-                name, *parsed[0], chosen, from_offset, as_new, _name_of(asked), by or whoever()
+                name, *parsed[0], chosen, from_offset, as_new, called, by or whoever()
             )
             _have_retried(cluster, request, _pace(rate, None), execute=execute, as_json=as_json)
             return
@@ -309,19 +328,19 @@ def undo(
     """Put a group back to where it was before its last replay (or undo)."""
     with at.connection() as cluster:
         moves = GroupMoves(cluster)
-        entry = moves.undo_plan(name)
-        committed = Groups(cluster).committed(name)
-        rows: list[tuple[output.Cell, ...]] = [
-            (topic, partition, committed.get((topic, partition)), former)
-            for topic, partition, former in entry.former
-        ]
+        plan = moves.undo_plan(name)
         if execute:
-            moves.undo(entry, by=by or whoever(), reason=reason)
+            moves.undo(plan, by=by or whoever(), reason=reason)
+    entry = plan.entry
     if as_json:
-        output.answer_json({"group": name, "executed": execute, "entry": entry})
+        output.answer_json(
+            {"group": name, "executed": execute, "entry": entry, "partitions": plan.partitions}
+        )
         return
     output.note(f"{entry.action} by {entry.by} at {moment(entry.at_ms)} {entry.reason}".rstrip())
-    output.table(("topic", "partition", "now", "new"), rows)
+    show_undo(plan)
+    if entry.parking:
+        output.note("Records that this move had parked are not brought back any more.")
     if execute:
         output.note(f"Group {name} is where it was.")
     else:
@@ -381,8 +400,8 @@ def _selection(
     error: str | None,
 ) -> Selection:
     return Selection(
-        since_ms=reset_targets.when_ms(since),
-        until_ms=reset_targets.when_ms(until),
+        since_ms=reset_targets.when_ms(since, option="--since"),
+        until_ms=reset_targets.when_ms(until, option="--until"),
         key=None if key is None else key.encode(),
         headers=key_values(header, option="--header"),
         where=where,
@@ -390,10 +409,11 @@ def _selection(
     )
 
 
-def _pace(rate: float | None, speed: float | None) -> Pace:
+def _pace(rate: float | None, speed: float | None, longest_wait: str | None = None) -> Pace:
     if rate is not None and speed is not None:
         raise typer.BadParameter("Say --rate or --speed, not both.")
-    return Pace(rate, speed)
+    wait_s = reset_targets.duration_ms(longest_wait or "1h", option="--longest-wait") / 1000
+    return Pace(finite(rate, "--rate"), finite(speed, "--speed"), longest_wait_s=wait_s)
 
 
 def _name_of(asked: object) -> str:
@@ -402,6 +422,9 @@ def _name_of(asked: object) -> str:
 
 
 def _checked_name(name: str) -> str:
-    if not name or len(name) > LONGEST_NAME:
-        raise Failure(f"A replay's name has 1 to {LONGEST_NAME} characters.")
+    if not name or len(name) > LONGEST_NAME or name.startswith(OF_BACKLOGS):
+        raise Failure(
+            f"A replay's name has 1 to {LONGEST_NAME} characters, and does not begin with "
+            f"{' or '.join(OF_BACKLOGS)}."
+        )
     return name

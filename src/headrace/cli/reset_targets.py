@@ -53,7 +53,7 @@ def topic_and_partitions(said: str) -> tuple[str, list[int]]:
     return topic, list(found)
 
 
-def moment_ms(text: str) -> int:
+def moment_ms(text: str, *, option: str = "--to-time") -> int:
     """Milliseconds since 1970. ISO 8601, without a zone the time of this machine, or the number."""
     text = text.strip()
     try:
@@ -68,20 +68,20 @@ def moment_ms(text: str) -> int:
     raise typer.BadParameter(
         f"{text!r} is no time such as 2026-01-31T12:00, 2026-01-31T12:00:00.000Z, or "
         "milliseconds since 1970.",
-        param_hint="--to-time",
+        param_hint=option,
     )
 
 
-def when_ms(text: str | None) -> int | None:
+def when_ms(text: str | None, *, option: str = "--to-time") -> int | None:
     """A moment, or how long ago: `2026-01-31T12:00`, `30m`."""
     if text is None:
         return None
     if _AGO.fullmatch(text.strip()):
-        return int(time.time() * 1000) - duration_ms(text)
-    return moment_ms(text)
+        return int(time.time() * 1000) - duration_ms(text, option=option)
+    return moment_ms(text, option=option)
 
 
-def duration_ms(text: str) -> int:
+def duration_ms(text: str, *, option: str = "--by-duration") -> int:
     """`30m`, `1h30m`, `7d`, or ISO 8601 as Apache's tool takes it: `PT30M`, `P7D`."""
     plain = text.strip()
     if iso := _ISO_DURATION.fullmatch(plain.upper()):
@@ -93,7 +93,7 @@ def duration_ms(text: str) -> int:
         pass
     raise typer.BadParameter(
         f"{text!r} is no duration such as 30m, 12h, 7d, 1h30m or PT30M.",
-        param_hint="--by-duration",
+        param_hint=option,
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 
 from headrace.cli import output
+from headrace.services.backlog import parking
 from headrace.services.backlog.diagnosis import Finding
 from headrace.services.backlog.growth import Growth
 from headrace.services.backlog.lag import GroupLag
+from headrace.services.backlog.parking import ParkPlan, ParkStatus
 from headrace.services.backlog.widening import Step, WidenPlan, WidenStatus
 
 SHOWN_PARTITIONS = 10
@@ -74,6 +77,19 @@ def tell_status(lag: GroupLag, findings: list[Finding], *, whole: bool) -> None:
             output.say(f"    {each.command}")
 
 
+def tell_apart(plan: WidenPlan) -> None:
+    """What a widening leaves where it is."""
+    for partition in plan.left_alone:
+        output.note(
+            f"{plan.topic}-{partition} is left alone: {plan.group} has committed nothing there yet."
+        )
+    if plan.retries:
+        output.note(
+            f"{output.count(plan.retries, 'record')} that failed before wait for another try: they "
+            "come after the widening, behind later records of their keys."
+        )
+
+
 def _behind(seconds: float | None) -> str:
     return "" if seconds is None else f", {duration(seconds)}"
 
@@ -117,6 +133,27 @@ def tell_growth(plan: Growth, behind: dict[str, int]) -> None:
     )
 
 
+def follow_parking(steps: Iterator[ParkStatus], plan: ParkPlan) -> int:
+    """Tell how far it is; how many records are parked in the end."""
+    step: parking.Step | None = None
+    said_at = time.monotonic()
+    status: ParkStatus | None = None
+    for status in steps:
+        if status.step is parking.Step.WAITING and step is not status.step:
+            output.note(
+                f"Everything is copied: stop the members of group {plan.group} for a moment."
+            )
+        step = status.step
+        line = f"{step.value}: {status.copied:,} of at most {plan.most:,} records"
+        if sys.stderr.isatty():
+            output.passing("" if step is parking.Step.DONE else line)
+        elif time.monotonic() - said_at > SAID_EVERY_S:
+            said_at = time.monotonic()
+            output.note(line)
+    assert status is not None
+    return status.parked
+
+
 class WidenProgress:
     """One line on a terminal that changes; elsewhere a line for each step and now and then."""
 
@@ -124,12 +161,20 @@ class WidenProgress:
         self._plan = plan
         self._step: Step | None = None
         self._said_at = 0.0
+        self._warned = False
 
     def show(self, status: WidenStatus) -> None:
         if status.step is not self._step:
             self._step = status.step
             self._said_at = 0.0
             self._begin(status)
+        if status.members_at_source and not self._warned:
+            self._warned = True
+            output.note(
+                f"{output.count(status.members_at_source, 'member')} of group {self._plan.group} "
+                f"read {self._plan.topic} itself, and handle what goes through "
+                f"{self._plan.wide_topic} a second time: stop them."
+            )
         line = (
             f"{status.step.value}: {status.forwarded:,} forwarded, "
             f"{status.not_forwarded:,} not yet, {status.in_wide:,} in {self._plan.wide_topic} "

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from headrace.cli import output
 from headrace.cli.dead_letters import moment
 from headrace.services.replay.copying import CopyPlan
-from headrace.services.replay.group_moves import GroupPlan
+from headrace.services.replay.group_moves import GroupPlan, UndoPlan
 from headrace.services.replay.journal import CopyEntry
 
 
@@ -81,6 +81,11 @@ def report_copy(steps: Iterator[CopyEntry], *, as_json: bool) -> None:
     output.say(f"{output.count(entry.copied, 'record')} copied to {entry.to_topic}.")
     if entry.passed_over:
         output.note(f"{output.count(entry.passed_over, 'record')} did not meet the conditions.")
+    if entry.deleted:
+        output.note(
+            f"{output.count(entry.deleted, 'offset')} of {entry.topic} could not be copied: they "
+            "were deleted before (retention)."
+        )
     if entry.looped:
         output.note(
             f"{output.count(entry.looped, 'record')} left out: replays brought them from "
@@ -110,6 +115,26 @@ class _Bar:
     def wipe(self) -> None:
         if sys.stderr.isatty():
             output.passing("")
+
+
+def show_undo(plan: UndoPlan) -> None:
+    rows: list[tuple[output.Cell, ...]] = [
+        (
+            each.topic,
+            each.partition,
+            each.current,
+            each.current if each.why_not else each.target,
+            each.why_not or None,
+        )
+        for each in plan.partitions
+    ]
+    output.table(("topic", "partition", "now", "new", "stays because"), rows)
+    for each in plan.moves:
+        if each.target != each.former:
+            output.note(
+                f"{each.topic}-{each.partition} has no offset {each.former} any more: the nearest "
+                f"is {each.target}."
+            )
 
 
 def show_group_plan(plan: GroupPlan, rate: float | None, *, executed: bool, as_json: bool) -> None:
@@ -171,6 +196,7 @@ def copy_object(entry: CopyEntry) -> dict[str, object]:
         "copied": entry.copied,
         "passed_over": entry.passed_over,
         "looped": entry.looped,
+        "deleted": entry.deleted,
         "left": entry.left,
         "by": entry.by,
         "began_at_ms": entry.began_at_ms,

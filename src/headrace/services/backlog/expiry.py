@@ -44,6 +44,7 @@ class Expiry:
 
     def plan(self, topic: str, group: str, *, older_than_ms: int, now_ms: int) -> ExpiryPlan:
         plan = Parking(self._connection).plan(topic, group)
+        Groups(self._connection).require_inactive(group)
         dead = dead_topic(topic, group)
         if dead not in Topics(self._connection).cluster.topics:
             raise CannotPark(
@@ -71,9 +72,8 @@ class Expiry:
         """Yields how far it is; at the end the group stands behind what expired."""
         park = plan.park
         name = _name(park)
-        request = CopyRequest(
-            name, park.topic, dead_topic(park.topic, park.group), Selection(), by=by
-        )
+        dead = dead_topic(park.topic, park.group)
+        request = CopyRequest(name, park.topic, dead, Selection(), by=by, loop_guarded=False)
         copying = Copying(self._connection, self._connection)
         # The name holds the group's offsets: one that is done and did not move the group yet is
         # not copied again.
@@ -82,10 +82,10 @@ class Expiry:
             copies = CopyPlan(request, park.topic_id, park.spans, same_partitions=True)
             yield from copying.copy(copies, Pace(), _letter(plan))
             entry = journal.read_journal(self._connection).copies[name]
-        committed = Groups(self._connection).committed(park.group)
         GroupMoves(self._connection).move(
             park.group,
-            current={(park.topic, p): committed.get((park.topic, p)) for p in entry.ends},
+            # Where it was when the records were chosen: what it has read since is no dead letter.
+            current={(park.topic, p): park.committed[p] for p in entry.ends},
             targets={(park.topic, p): end for p, end in entry.ends.items()},
             by=by,
             reason=f"records older than {plan.older_than_ms // 1000} s expired",
@@ -103,7 +103,8 @@ def _letter(plan: ExpiryPlan) -> Dress:
     park = plan.park
 
     def dress(record: Record) -> Outgoing[bytes, bytes]:
-        age_s = (plan.now_ms - (record.timestamp_ms or plan.now_ms)) // 1000
+        assert record.timestamp_ms is not None, "one without a time is not old"
+        age_s = (plan.now_ms - record.timestamp_ms) // 1000
         text = f"it was {age_s:,} s old, and only {plan.older_than_ms // 1000:,} s were allowed"
         more = {
             names.DEAD_ERROR: ERROR,

@@ -1,67 +1,26 @@
-"""Parked records: a backlog in a table of a database until there is time for it.
+"""Parked records: a backlog in a database or a folder until there is time for it.
 
-One row per record, named by the group, the topic's id, partition and offset, so that parking the
-same stretch twice writes each record once. Rows stay until somebody removes them; `brought_back`
-says that a record was sent to the group again.
+A parking is one run: the stretches of a topic that it took for a group. It counts from the moment
+when the group was moved behind them, and stops to count if that move is undone: only then a record
+that lies here is one that the group has not read. A parking that was killed before it moved the
+group has left records that nobody brings back. Records stay until somebody removes them.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Engine,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from headrace.client.errors import ClientError
-from headrace.client.records import HeaderList, Record
-from headrace.services.outbox.engines import engine_for
-from headrace.services.outbox.schema import OutboxError
+from headrace.client.records import Record
 
-ROWS_PER_READ = 1_000
-_LARGE = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-_LONG = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-
-metadata = MetaData()
-TABLE = Table(
-    "headrace_parked",
-    metadata,
-    Column("group_id", String(255), primary_key=True),
-    Column("topic_id", String(40), primary_key=True),
-    Column("partition_number", Integer, primary_key=True, autoincrement=False),
-    Column("record_offset", BigInteger, primary_key=True, autoincrement=False),
-    Column("topic", String(255), nullable=False),
-    Column("timestamp_ms", BigInteger),
-    Column("record_key", _LARGE),
-    Column("record_value", _LARGE),
-    Column("headers", _LONG, nullable=False),
-    Column("brought_back", Boolean, nullable=False),
-)
+Spans = dict[int, tuple[int, int]]  # first and end offset by partition
+Place = tuple[int, int]  # partition and offset
 
 
 class StoreFailed(ClientError):
-    """The database refused, in its own words."""
+    """The database or the file system refused, in its own words."""
 
 
 @dataclass(slots=True)
@@ -75,153 +34,75 @@ class ParkedSpan:
     waiting: int  # not brought back yet
 
 
-class ParkedRecords:
-    """The parked records of one group and one topic."""
+@dataclass(slots=True)
+class ParkingRun:
+    name: str
+    spans: Spans
+    moved: bool  # the group stands behind them
+    at_ms: int
 
-    def __init__(self, engine: Engine, *, group: str, topic: str, topic_id: str) -> None:
-        self._engine = engine
-        self._group = group
-        self._topic = topic
-        self._topic_id = topic_id
-        columns = TABLE.c
-        self._ours = and_(columns.group_id == group, columns.topic_id == topic_id)
+
+@dataclass(slots=True)
+class Owner:
+    """Whose records they are: one group's, of one topic, which its id tells from a namesake."""
+
+    group: str
+    topic: str
+    topic_id: str
+
+
+class ParkedStore(Protocol):
+    """What parking needs of a place to keep records in, for one group and one topic."""
 
     def prepare(self) -> None:
-        with _in_words():
-            metadata.create_all(self._engine)
+        """Make what is needed to write."""
+
+    def begin(self, run: ParkingRun) -> None: ...
 
     def put(self, records: Sequence[Record]) -> None:
-        """All or none; those that are there already stay as they are."""
-        rows = [
-            {
-                "group_id": self._group,
-                "topic_id": self._topic_id,
-                "partition_number": record.partition,
-                "record_offset": record.offset,
-                "topic": self._topic,
-                "timestamp_ms": record.timestamp_ms,
-                "record_key": record.key,
-                "record_value": record.value,
-                "headers": _headers_text(record.headers),
-                "brought_back": False,
-            }
-            for record in records
-        ]
-        with _in_words(), self._engine.begin() as db:
-            match db.dialect.name:
-                case "postgresql":
-                    db.execute(postgresql.insert(TABLE).on_conflict_do_nothing(), rows)
-                case "sqlite":
-                    db.execute(sqlite.insert(TABLE).on_conflict_do_nothing(), rows)
-                case _:
-                    db.execute(insert(TABLE).prefix_with("IGNORE"), rows)
+        """All or none; the same record again is there once, and waits again."""
 
-    def spans(self) -> list[ParkedSpan]:
-        columns = TABLE.c
-        query = (
-            select(
-                columns.partition_number,
-                func.min(columns.record_offset),
-                func.max(columns.record_offset),
-                func.count(),
-                func.sum(func.coalesce(columns.brought_back, False).cast(Integer)),
-            )
-            .where(self._ours)
-            .group_by(columns.partition_number)
-            .order_by(columns.partition_number)
-        )
-        with _in_words(), self._engine.connect() as db:
-            return [
-                ParkedSpan(partition, first, last, rows, rows - int(back or 0))
-                for partition, first, last, rows, back in db.execute(query)
-            ]
+    def finish(self, run: ParkingRun) -> None:
+        """All is written for good. `run` has the stretches that count, which may be shorter."""
+
+    def settle(self, name: str, *, moved: bool) -> None: ...
+
+    def runs(self) -> list[ParkingRun]: ...
+
+    def spans(self, of_run: str | None = None) -> list[ParkedSpan]:
+        """Of the runs that count, or of one of them."""
 
     def waiting(self, starts: dict[int, int]) -> Iterator[Record]:
-        """What was not brought back yet, partition after partition in the order of offsets."""
-        for partition, start in sorted(starts.items()):
-            at = start
-            while rows := self._page(partition, at):
-                yield from rows
-                at = rows[-1].offset + 1
+        """Records of runs that count and were not brought back, from these offsets on; those of a
+        partition in the order of their offsets."""
 
-    def _page(self, partition: int, at: int) -> list[Record]:
-        columns = TABLE.c
-        query = (
-            select(TABLE)
-            .where(
-                self._ours,
-                columns.partition_number == partition,
-                columns.record_offset >= at,
-                columns.brought_back.is_(False),
-            )
-            .order_by(columns.record_offset)
-            .limit(ROWS_PER_READ)
-        )
-        with _in_words(), self._engine.connect() as db:
-            return [
-                Record(
-                    self._topic,
-                    partition,
-                    row.record_offset,
-                    row.timestamp_ms,
-                    "create",
-                    row.record_key,
-                    row.record_value,
-                    _headers_of(row.headers),
-                )
-                for row in db.execute(query)
-            ]
-
-    def mark_brought_back(self, places: Sequence[tuple[int, int]]) -> None:
-        columns = TABLE.c
-        statement = (
-            update(TABLE)
-            .where(
-                self._ours,
-                columns.partition_number == bindparam("p"),
-                columns.record_offset == bindparam("o"),
-            )
-            .values(brought_back=True)
-        )
-        if places:
-            with _in_words(), self._engine.begin() as db:
-                db.execute(statement, [{"p": p, "o": o} for p, o in places])
-
-    def remove_brought_back(self) -> int:
-        with _in_words(), self._engine.begin() as db:
-            done = db.execute(delete(TABLE).where(self._ours, TABLE.c.brought_back.is_(True)))
-            return int(done.rowcount)
+    def mark_brought_back(self, places: Sequence[Place]) -> None: ...
 
 
-def opened(url: str, *, group: str, topic: str, topic_id: str) -> ParkedRecords:
-    try:
-        engine = engine_for(url)
-    except OutboxError as refused:
-        raise StoreFailed(
-            str(refused).replace("The outbox knows", "Records are parked in")
-        ) from refused
-    return ParkedRecords(engine, group=group, topic=topic, topic_id=topic_id)
+@dataclass(slots=True)
+class Stretches:
+    """Offsets of each partition as stretches that do not touch. Pure."""
 
+    by_partition: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
-class _in_words:
-    """Turns what the database says into one sentence."""
+    @classmethod
+    def of(cls, spans: Sequence[Spans]) -> Stretches:
+        found = cls()
+        for span in spans:
+            for partition, (first, end) in span.items():
+                found.add(partition, first, end)
+        return found
 
-    def __enter__(self) -> None:
-        return None
+    def add(self, partition: int, first: int, end: int) -> None:
+        if first >= end:
+            return
+        kept = []
+        for other_first, other_end in self.by_partition.get(partition, []):
+            if other_end < first or other_first > end:
+                kept.append((other_first, other_end))
+            else:
+                first, end = min(first, other_first), max(end, other_end)
+        self.by_partition[partition] = sorted([*kept, (first, end)])
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SQLAlchemyError):
-            first = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-            raise StoreFailed(f"The database refused: {first}") from error
-
-
-def _headers_text(headers: HeaderList) -> str:
-    return json.dumps(
-        [[name, None if raw is None else base64.b64encode(raw).decode()] for name, raw in headers]
-    )
-
-
-def _headers_of(text: str) -> HeaderList:
-    return [
-        (name, None if raw is None else base64.b64decode(raw)) for name, raw in json.loads(text)
-    ]
+    def holds(self, partition: int, offset: int) -> bool:
+        return any(first <= offset < end for first, end in self.by_partition.get(partition, ()))

@@ -1,8 +1,9 @@
-"""Park a group's backlog in a database, and bring it back to that group alone.
+"""Park a group's backlog in a database or a folder, and bring it back to that group alone.
 
-Parking copies what the group has not read into a table, then moves the group's offsets behind it.
-The order of the two steps loses nothing: a parking that was killed is done again, and the table
-has each record once. Bringing back sends rows to the retry topic of the app's group, each once.
+Parking copies what the group has not read, then moves the group's offsets behind it. The copy may
+be made while the group reads; for the move it must have no members, and what it has read meanwhile
+does not count as parked. The order of the steps loses nothing: a parking that was killed is done
+again. Bringing back sends records to the retry topic of the app's group, each once.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 
 from headrace.app.names import retry_topic
 from headrace.client.browsing import Browser
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups, Place
+from headrace.client.groups import Groups
 from headrace.client.records import Record
 from headrace.client.time_ordered import TimeOrderedReader
 from headrace.client.topics import Topics
-from headrace.services.backlog.parked import ParkedRecords, opened
+from headrace.services.backlog.parked import Owner, ParkedStore, ParkingRun, Spans
 from headrace.services.replay import journal, selection
-from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress, Spans
+from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress
 from headrace.services.replay.group_moves import GroupMoves
-from headrace.services.replay.journal import CopyEntry
+from headrace.services.replay.journal import CopyEntry, GroupEntry
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.retried import require_retry_topic, retried
 from headrace.services.replay.selection import Selection
@@ -34,10 +38,24 @@ from headrace.services.replay.selection import Selection
 RECORDS_PER_WRITE = 500
 BYTES_PER_WRITE = 4 << 20
 NAMED = "bring-back"
+LOOK_EVERY_S = 0.5
 
 
 class CannotPark(ClientError):
     """One sentence why this backlog cannot be parked or brought back so."""
+
+
+class Step(Enum):
+    COPYING = "copying"
+    WAITING = "waiting for the group's members to stop"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class ParkStatus:
+    step: Step
+    copied: int  # so far; what the group reads meanwhile is among them
+    parked: int = 0  # in the end
 
 
 @dataclass(slots=True)
@@ -47,25 +65,35 @@ class ParkPlan:
     group: str
     spans: Spans  # from the group's offset to the end of what is committed
     left_alone: list[int] = field(default_factory=list)  # partitions without an offset of the group
+    members: int = 0  # that read now
+    committed: dict[int, int] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
         return sum(end - first for first, end in self.spans.values())
 
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.group, self.topic, self.topic_id)
+
 
 class Parking:
     def __init__(
-        self, connection: Connection, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        connection: Connection,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._connection = connection
         self._sleep = sleep
+        self._now_ms = now_ms
 
     # ---- parking
 
     def plan(self, topic: str, group: str) -> ParkPlan:
         groups = Groups(self._connection)
         groups.partitions_of(topic)
-        groups.require_inactive(group)
         committed = groups.committed(group)
         topic_id = Topics(self._connection).ids([topic])[topic]
         with closing(Browser(self._connection, topic)) as browser:
@@ -81,60 +109,91 @@ class Parking:
                 spans[p] = (min(max(committed[topic, p], lows[p]), ends[p]), ends[p])
         if not spans:
             raise CannotPark(f"Group {group} has committed nothing in {topic}: it has no backlog.")
-        return ParkPlan(topic, topic_id, group, spans, left_alone)
+        members = len(groups.members_of([group]).get(group, ()))
+        starts = {p: committed[topic, p] for p in spans}
+        return ParkPlan(topic, topic_id, group, spans, left_alone, members, starts)
 
-    def park(self, plan: ParkPlan, url: str, *, by: str, reason: str = "") -> Iterator[int]:
-        """Yields how many records are in the table, until the group stands behind them."""
-        store = self._store(plan, url)
+    def park(self, plan: ParkPlan, to: str, *, by: str, reason: str = "") -> Iterator[ParkStatus]:
+        """Until the group stands behind what is parked; stop it anywhere, and run it again."""
+        if plan.most == 0:
+            raise CannotPark(f"Group {plan.group} has no backlog in {plan.topic}.")
+        store = store_at(to, plan.owner)
         store.prepare()
-        done = 0
+        self._require_not_returning(plan)
+        self._settle_known(store, plan.topic, plan.group)
+        run = ParkingRun(uuid.uuid4().hex[:12], plan.spans, moved=False, at_ms=self._now_ms())
+        store.begin(run)
+        copied = 0
         with closing(TimeOrderedReader(self._connection, plan.topic, plan.spans)) as reader:
             for batch in _batches(reader.records()):
                 store.put(batch)
-                done += len(batch)
-                yield done
-        current: dict[Place, int | None] = {}
+                copied += len(batch)
+                yield ParkStatus(Step.COPYING, copied)
+        while Groups(self._connection).members_of([plan.group]).get(plan.group):
+            yield ParkStatus(Step.WAITING, copied)
+            self._sleep(LOOK_EVERY_S)
+        yield ParkStatus(Step.DONE, copied, self._move(plan, run, store, by=by, reason=reason))
+
+    def _move(
+        self, plan: ParkPlan, run: ParkingRun, store: ParkedStore, *, by: str, reason: str
+    ) -> int:
+        """Put the group behind what it has not read; how many records are parked."""
         committed = Groups(self._connection).committed(plan.group)
-        for partition in plan.spans:
-            current[plan.topic, partition] = committed.get((plan.topic, partition))
+        current = {p: committed.get((plan.topic, p)) for p in plan.spans}
+        run.spans = self._unread(plan, current)
+        store.finish(run)
+        if not run.spans:
+            raise CannotPark(f"Group {plan.group} has read everything meanwhile: nothing to park.")
+        if Topics(self._connection).ids([plan.topic])[plan.topic] != plan.topic_id:
+            raise CannotPark(f"Topic {plan.topic} was deleted and made anew meanwhile.")
         GroupMoves(self._connection).move(
             plan.group,
-            current=current,
-            targets={(plan.topic, p): end for p, (_, end) in plan.spans.items()},
+            current={(plan.topic, p): current[p] for p in run.spans},
+            targets={(plan.topic, p): end for p, (_, end) in run.spans.items()},
             by=by,
             reason=reason or "its backlog was parked",
+            parking=run.name,
         )
-        yield done
+        store.settle(run.name, moved=True)
+        return sum(each.rows for each in store.spans(run.name))
 
-    def _store(self, plan: ParkPlan, url: str) -> ParkedRecords:
-        return opened(url, group=plan.group, topic=plan.topic, topic_id=plan.topic_id)
+    def _unread(self, plan: ParkPlan, current: dict[int, int | None]) -> Spans:
+        """What was copied and the group has not read meanwhile."""
+        spans: Spans = {}
+        for p, (first, end) in plan.spans.items():
+            at = current[p]
+            if at is None or at < min(first, plan.committed[p]):
+                raise CannotPark(
+                    f"Group {plan.group} has gone back in {plan.topic}-{p} meanwhile, to records "
+                    "that are not parked. Run the command again."
+                )
+            if at < end:
+                spans[p] = (max(at, first), end)
+        return spans
 
     # ---- bringing back
 
-    def store(self, topic: str, group: str, url: str) -> tuple[ParkedRecords, str]:
-        """And the topic's id, which tells it from a topic of the same name before."""
-        topic_id = Topics(self._connection).ids([topic])[topic]
-        return opened(url, group=group, topic=topic, topic_id=topic_id), topic_id
-
     def bring_back_plan(
-        self, topic: str, group: str, url: str, wanted: Selection, *, by: str
-    ) -> tuple[ParkedRecords, CopyPlan]:
+        self, topic: str, group: str, at: str, wanted: Selection, *, by: str
+    ) -> tuple[ParkedStore, CopyPlan]:
         wanted.check()
         counts = {each.name: each.partitions for each in Topics(self._connection).all()}
         to_topic = require_retry_topic(topic, group, counts)
-        store, topic_id = self.store(topic, group, url)
+        topic_id = Topics(self._connection).ids([topic])[topic]
+        store = store_at(at, Owner(group, topic, topic_id))
         store.prepare()
-        name, entry = self._run(topic, group, wanted)
+        self._settle_known(store, topic, group)
+        name, entry = self._run(topic, group, topic_id, wanted)
         spans = {
             each.partition: (each.first, each.last + 1) for each in store.spans() if each.waiting
         }
         if entry is None and not spans:
             raise CannotPark(f"Nothing of {topic} is parked for group {group} there.")
-        request = CopyRequest(name, topic, to_topic, wanted, by=by)
+        request = CopyRequest(name, topic, to_topic, wanted, by=by, loop_guarded=False)
         return store, CopyPlan(request, topic_id, spans, same_partitions=True, entry=entry)
 
     def bring_back(
-        self, store: ParkedRecords, plan: CopyPlan, group: str, pace: Pace
+        self, store: ParkedStore, plan: CopyPlan, group: str, pace: Pace
     ) -> Iterator[CopyEntry]:
         if plan.entry is not None:
             _mark_sent(store, plan.entry)  # those of a transaction after which it was killed
@@ -155,24 +214,79 @@ class Parking:
             ),
         )
 
-    def _run(self, topic: str, group: str, wanted: Selection) -> tuple[str, CopyEntry | None]:
+    def _run(
+        self, topic: str, group: str, topic_id: str, wanted: Selection
+    ) -> tuple[str, CopyEntry | None]:
         """The run that this is: one that was stopped goes on, else the next one begins."""
-        copies = journal.read_journal(self._connection).copies
-        of_group = f"{NAMED}/{topic}/{group}/"
         asked = hashlib.sha256(json.dumps(selection.as_json(wanted)).encode()).hexdigest()[:12]
-        for entry in copies.values():
-            if entry.name.startswith(of_group) and entry.state == journal.UNDER_WAY:
-                if entry.name.split("/")[-2] == asked:
-                    return entry.name, entry
-                raise CannotPark(
-                    f"Records of {topic} are being brought back to {group} by other conditions: "
-                    "let that command end first."
-                )
-        number = sum(name.startswith(of_group) for name in copies)
-        return f"{of_group}{asked}/{number}", None
+        for entry in self._returning(topic, group, topic_id):
+            if entry.name.split("/")[-2] == asked:
+                return entry.name, entry
+            raise CannotPark(
+                f"Records of {topic} are being brought back to {group} by other conditions: "
+                "let that command end first."
+            )
+        return f"{NAMED}/{topic}/{group}/{asked}/{self._now_ms()}", None
+
+    def _returning(self, topic: str, group: str, topic_id: str) -> list[CopyEntry]:
+        """Returns to this group that began and have not ended."""
+        return [
+            entry
+            for entry in journal.read_journal(self._connection).copies.values()
+            if entry.name.startswith(f"{NAMED}/")
+            and entry.state == journal.UNDER_WAY
+            and (entry.topic, entry.topic_id) == (topic, topic_id)
+            and entry.to_topic == retry_topic(topic, group)
+        ]
+
+    def _require_not_returning(self, plan: ParkPlan) -> None:
+        """What is parked now would be taken for what that return has sent."""
+        if self._returning(plan.topic, plan.group, plan.topic_id):
+            raise CannotPark(
+                f"Records of {plan.topic} are being brought back to {plan.group}: let `headrace "
+                "backlog bring-back` end first."
+            )
+
+    # ---- what the journal knows of parkings
+
+    def _settle_known(self, store: ParkedStore, topic: str, group: str) -> None:
+        """A parking that was killed behind its move counts; one that was undone does not."""
+        known = journal.read_journal(self._connection)
+        committed: dict[int, int] | None = None
+        for run in store.runs():
+            last = known.last_of_parking(run.name)
+            if last is None or _puts_behind(last, run) == run.moved:
+                continue
+            if run.moved:
+                store.settle(run.name, moved=False)
+                continue
+            if committed is None:
+                committed = {
+                    p: at for (t, p), at in Groups(self._connection).committed(group).items()
+                    if t == topic
+                }  # fmt: skip
+            # The journal is written before the move: was it made?
+            if all(committed.get(p, -1) >= end for p, (_, end) in run.spans.items()):
+                store.settle(run.name, moved=True)
 
 
-def _mark_sent(store: ParkedRecords, entry: CopyEntry) -> None:
+def _puts_behind(entry: GroupEntry, run: ParkingRun) -> bool:
+    given = {p: offset for _, p, offset in entry.given}
+    return all(given.get(p) == end for p, (_, end) in run.spans.items())
+
+
+def store_at(to: str, owner: Owner) -> ParkedStore:
+    """A URL is a database, anything else a folder; each needs a package that others do without."""
+    if "://" in to:
+        from headrace.services.backlog.parked_rows import opened
+
+        return opened(to, owner)
+    from headrace.services.backlog.parked_files import ParkedFiles
+
+    return ParkedFiles(Path(to), owner)
+
+
+def _mark_sent(store: ParkedStore, entry: CopyEntry) -> None:
     wanted = selection.from_json(entry.asked["selection"])
     starts = dict.fromkeys(entry.next, 0)
     sent = [

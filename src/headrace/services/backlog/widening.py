@@ -7,7 +7,8 @@ left, forwarding stops; when all is drained and the consumers have stopped, the 
 the source move behind what was forwarded, and the wide topic goes.
 
 Until then the group's offsets in the source stay where they were: whatever happens, nothing is
-lost. Each step is in the journal, and the same command goes on with the step that is due.
+lost. Each step is in the journal, and the same command goes on with the step that is due. If the
+wide topic is deleted under way, only an abort is left: the group goes on where it was before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from enum import Enum
 
 from headrace.app import headers as names
 from headrace.app.job import carried_by
-from headrace.app.names import dead_topic, escaped, retry_topic
+from headrace.app.names import dead_topic, retry_topic, wide_topic
 from headrace.client.browsing import Browser
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
@@ -73,6 +74,10 @@ class WidenPlan:
     spans: dict[int, tuple[int, int]]
     name: str
     entry: CopyEntry | None  # of one that began earlier
+    left_alone: list[int]  # partitions where the group has committed nothing
+    retries: int  # records that failed and wait for another try: they come after the widening
+    was_moved: bool = False  # killed behind the move of the group
+    is_lost: bool = False  # somebody has deleted the wide topic
 
     @property
     def lag(self) -> int:
@@ -86,21 +91,27 @@ class WidenStatus:
     not_forwarded: int
     in_wide: int  # records that the group has not read there
     members: int
-
-
-def wide_topic_of(topic: str, group: str) -> str:
-    return f"{topic}.{escaped(group)}.wide"
+    members_at_source: int = 0  # that read the source meanwhile: they do everything a second time
+    deleted: int = 0  # offsets that retention took before they were forwarded
 
 
 def under_way(connection: Connection, group: str) -> dict[str, str]:
     """The topics whose backlog is being widened for this group -> their wide topics."""
+    there = Topics(connection).cluster.topics
     return {
         entry.topic: entry.to_topic
         for entry in journal.read_journal(connection).copies.values()
-        if entry.name.startswith("widen/")
-        and entry.state in (journal.UNDER_WAY, DRAINING)
-        and entry.to_topic == wide_topic_of(entry.topic, group)
+        if _is_of(entry, group) and entry.to_topic in there
     }
+
+
+def _is_of(entry: CopyEntry, group: str) -> bool:
+    """Whether it is a widening for this group that has not ended."""
+    return (
+        entry.name.startswith("widen/")
+        and entry.state in (journal.UNDER_WAY, DRAINING)
+        and entry.to_topic == wide_topic(entry.topic, group)
+    )
 
 
 class Widening:
@@ -110,10 +121,12 @@ class Widening:
         *,
         few_left: int = FEW_LEFT,
         sleep: Callable[[float], None] = time.sleep,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._connection = connection
         self._few_left = few_left
         self._sleep = sleep
+        self._now_ms = now_ms
 
     # ---- the plan
 
@@ -121,14 +134,9 @@ class Widening:
         groups = Groups(self._connection)
         partitions = len(groups.partitions_of(topic))
         topic_id = Topics(self._connection).ids([topic])[topic]
-        name, entry = self._run(topic, group)
-        wide = wide_topic_of(topic, group)
+        wide = wide_topic(topic, group)
         there = groups.cluster.topics.get(wide)
-        if entry is not None and entry.topic_id != topic_id:
-            raise CannotWiden(
-                f"Topic {topic} was deleted and made anew since its backlog was widened. Delete "
-                f"{wide} if nobody needs what is in it."
-            )
+        entry = self._begun(topic, group, topic_id, is_there=there is not None)
         if entry is None:
             groups.require_inactive(group)
             if there is not None:
@@ -137,6 +145,7 @@ class Widening:
         spans = self._spans(topic, committed, entry)
         if not spans:
             raise CannotWiden(f"Group {group} has committed nothing in {topic}: no backlog.")
+        was_moved = entry is not None and self._was_moved(entry)
         return WidenPlan(
             topic,
             topic_id,
@@ -145,18 +154,33 @@ class Widening:
             partitions,
             partitions * times if there is None else len(there.partitions),
             spans,
-            name,
+            f"widen/{topic}/{group}/{self._now_ms()}" if entry is None else entry.name,
             entry,
+            left_alone=[p for p in range(partitions) if p not in spans],
+            retries=self._waiting(retry_topic(topic, group), committed),
+            was_moved=was_moved,
+            is_lost=entry is not None and not was_moved and self._is_lost(entry),
         )
 
-    def _run(self, topic: str, group: str) -> tuple[str, CopyEntry | None]:
-        copies = journal.read_journal(self._connection).copies
-        of_group = f"widen/{topic}/{group}/"
-        mine = [entry for entry in copies.values() if entry.name.startswith(of_group)]
-        for entry in mine:
-            if entry.state in (journal.UNDER_WAY, DRAINING):
-                return entry.name, entry
-        return f"{of_group}{len(mine)}", None
+    def _begun(self, topic: str, group: str, topic_id: str, *, is_there: bool) -> CopyEntry | None:
+        """The widening that has not ended; that of a topic before this one is none."""
+        found = [
+            entry
+            for entry in journal.read_journal(self._connection).copies.values()
+            if entry.topic == topic and _is_of(entry, group)
+        ]
+        if any(entry.topic_id != topic_id for entry in found) and is_there:
+            raise CannotWiden(
+                f"Topic {topic} was deleted and made anew since its backlog was widened. Delete "
+                f"{wide_topic(topic, group)} if nobody needs what is in it."
+            )
+        return next((each for each in reversed(found) if each.topic_id == topic_id), None)
+
+    def _is_lost(self, entry: CopyEntry) -> bool:
+        topics = Topics(self._connection)
+        if entry.to_topic not in topics.cluster.topics:
+            return True
+        return entry.to_topic_id not in ("", topics.ids([entry.to_topic])[entry.to_topic])
 
     def _spans(
         self, topic: str, committed: dict[Place, int], entry: CopyEntry | None
@@ -177,7 +201,14 @@ class Widening:
 
     def run(self, plan: WidenPlan, *, by: str) -> Iterator[WidenStatus]:
         """Until the group is handed back; stop it anywhere, and run it again."""
-        self._make_wide_topic(plan)
+        if plan.is_lost:
+            raise CannotWiden(
+                f"Somebody has deleted {plan.wide_topic}, and with it what the group had not read. "
+                f"Go back to {plan.topic} with --abort --execute: the group goes on where it was "
+                "before the widening."
+            )
+        if not plan.was_moved:
+            self._make_wide_topic(plan)
         entry = plan.entry
         if entry is None or entry.state == journal.UNDER_WAY:
             entry = yield from self._forward(plan, by)
@@ -188,7 +219,7 @@ class Widening:
             yield self._status(plan, entry, Step.WAITING)
             self._sleep(LOOK_EVERY_S)
         self._hand_back(plan, entry, dict(entry.next), journal.DONE, by)
-        yield WidenStatus(Step.HANDED_BACK, entry.copied, 0, 0, 0)
+        yield WidenStatus(Step.HANDED_BACK, entry.copied, 0, 0, 0, deleted=entry.deleted)
 
     def _make_wide_topic(self, plan: WidenPlan) -> None:
         topics = Topics(self._connection)
@@ -207,7 +238,9 @@ class Widening:
 
     def _forward(self, plan: WidenPlan, by: str) -> Generator[WidenStatus, None, CopyEntry]:
         """In rounds, because records go on coming; returns the entry when little is left."""
-        request = CopyRequest(plan.name, plan.topic, plan.wide_topic, Selection(), by=by)
+        request = CopyRequest(
+            plan.name, plan.topic, plan.wide_topic, Selection(), by=by, loop_guarded=False
+        )
         copying = Copying(self._connection, self._connection, sleep=self._sleep)
         while True:
             now = CopyPlan(request, plan.topic_id, plan.spans, same_partitions=False)
@@ -237,6 +270,8 @@ class Widening:
             sum(max(0, end - entry.next[p]) for p, (_, end) in plan.spans.items()),
             wide + retries,
             len(described.members),
+            sum(any(t == plan.topic for t, _ in m.assigned) for m in described.members),
+            entry.deleted,
         )
 
     def _waiting(self, topic: str, committed: dict[Place, int]) -> int:
@@ -265,7 +300,13 @@ class Widening:
         is lost, and what was handled behind it comes again under the same message id."""
         if plan.entry is None:
             raise CannotWiden(f"No backlog of {plan.topic} is being widened for {plan.group}.")
-        Groups(self._connection).require_inactive(plan.group)
+        groups = Groups(self._connection)
+        groups.require_inactive(plan.group)
+        if plan.is_lost:
+            committed = groups.committed(plan.group)
+            plan.entry.state = ABORTED
+            self._write(plan.entry)
+            return {p: at for (topic, p), at in committed.items() if topic == plan.topic}
         targets = dict(plan.entry.next)
         for record in self._unhandled(plan):
             origin = carried_by(record.headers).origin
@@ -291,7 +332,11 @@ class Widening:
         self._copy_dead_letters(plan, by)
         if not self._was_moved(entry):
             committed = Groups(self._connection).committed(plan.group)
-            places = {(plan.topic, p): offset for p, offset in targets.items()}
+            # Members that read the source meanwhile may have come further.
+            places: dict[Place, int] = {
+                (plan.topic, p): max(offset, committed.get((plan.topic, p), 0))
+                for p, offset in targets.items()
+            }
             GroupMoves(self._connection).move(
                 plan.group,
                 current={place: committed.get(place) for place in places},
@@ -299,8 +344,6 @@ class Widening:
                 by=by,
                 reason=_reason(entry),
             )
-        entry.state = state
-        self._write(entry)
         topics = Topics(self._connection)
         for name in (
             plan.wide_topic,
@@ -309,6 +352,9 @@ class Widening:
         ):
             if name in topics.cluster.topics:
                 topics.delete(name)
+        # At the end: killed before, the same command deletes the rest.
+        entry.state = state
+        self._write(entry)
 
     def _was_moved(self, entry: CopyEntry) -> bool:
         """Killed behind the move: the group may have gone on since, and must not be moved again."""
@@ -326,7 +372,9 @@ class Widening:
         name = f"{plan.name}/dead"
         entry = journal.read_journal(self._connection).copies.get(name)
         if entry is None or entry.state != journal.DONE:
-            copies = copying.plan(CopyRequest(name, own, to, Selection(), by=by))
+            copies = copying.plan(
+                CopyRequest(name, own, to, Selection(), by=by, loop_guarded=False)
+            )
             for _ in copying.copy(copies, Pace(), _letter_of(to)):
                 pass
 

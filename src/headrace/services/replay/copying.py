@@ -2,7 +2,9 @@
 
 Records and the journal's entry are one transaction, and the transactional id belongs to the copy's
 name: the same command started twice leaves one of them working, and a killed one goes on where it
-was. What is read is fixed when a copy begins: up to the ends that the partitions have then.
+was. What is read is fixed when a copy begins: up to the ends that the partitions have then. Both
+topics are known by their ids: one that is made anew under the same name ends the copy. Records that
+retention has deleted before a copy came to them are counted.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ class CopyRequest:
     to_offset: int | None = None
     times_now: bool = False  # give the copies the time of the copying instead of their own
     by: str = ""
+    # A user's replay passes over what replays have carried in a circle. What moves a group behind
+    # its copies must not: headers that anybody may write would make records disappear.
+    loop_guarded: bool = True
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class CopyPlan:
     topic_id: str
     spans: Spans
     same_partitions: bool
+    to_topic_id: str = ""  # "": not known
     entry: CopyEntry | None = None
     open_transactions: list[int] = field(default_factory=list)  # partitions with an unread tail
 
@@ -112,10 +118,14 @@ class Copying:
             spans, behind = _spans(browser, request)
             same = len(browser.partitions) == len(targets[request.to_topic].partitions)
         plan = CopyPlan(request, topic_id, spans, same, open_transactions=behind)
+        plan.to_topic_id = self._target_id(request)
         plan.entry = journal.read_journal(self._target).copies.get(request.name)
         if plan.entry is not None:
-            _require_same(plan.entry, request, topic_id)
+            _require_same(plan.entry, plan)
         return plan
+
+    def _target_id(self, request: CopyRequest) -> str:
+        return Topics(self._target).ids([request.to_topic])[request.to_topic]
 
     def require_kept(self, plan: CopyPlan) -> None:
         """Refuse to write records that the topic's retention would remove at once."""
@@ -169,30 +179,60 @@ class Copying:
             # First fence whoever is at it, then look how far it came: nothing comes in between.
             producer.prepare_transactions()
             entry = journal.read_journal(self._target).copies.get(request.name)
+            plan.to_topic_id = self._target_id(request)
             if entry is None:
                 entry = self._begun(plan)
             else:
-                _require_same(entry, request, plan.topic_id)
+                _require_same(entry, plan)
             if goes_on:
                 entry.ends |= {p: max(entry.ends[p], plan.spans[p][1]) for p in entry.ends}
+            if read is None:
+                self._pass_deleted(entry)
             wanted = selection.from_json(entry.asked["selection"])
-            writer = _Writer(producer, entry, self._now_ms, settle or (lambda records: None))
+            check = (lambda: None) if read is not None else self._same_topics(plan)
+            writer = _Writer(producer, entry, self._now_ms, check)
             dress = dress or _copy_of(entry.to_topic, plan)
             spans = {p: (entry.next[p], end) for p, end in entry.ends.items()}
             for record in (read or self._read_topic(request.topic))(spans):
-                copy = self._chosen(record, wanted, entry, dress)
+                copy = _chosen(record, wanted, request, dress)
                 wait_s = 0.0
                 if not isinstance(copy, _Left):
                     wait_s = pace.wait_s(record.timestamp_ms, self._clock())
                 if writer.is_full or wait_s > LONG_WAIT_S:
-                    yield writer.commit()
+                    yield _settled(writer, settle)
                 if wait_s > 0:
                     self._sleep(wait_s)
                 writer.add(record, copy)
             entry.next = dict(entry.ends)  # behind the last record there were markers only
+            if settle is not None and writer.has_copies:
+                # Killed before the last records are settled, it must not count as done.
+                yield _settled(writer, settle)
             if not goes_on:
                 entry.state = journal.DONE
             yield writer.commit()
+
+    def _pass_deleted(self, entry: CopyEntry) -> None:
+        """What was deleted since it was planned cannot be copied: it is counted."""
+        with closing(Browser(self._source, entry.topic)) as browser:
+            lows = browser.beginnings(list(entry.next))
+        for p, at in entry.next.items():
+            low = min(lows.get(p, at), entry.ends[p])
+            if low > at:
+                entry.deleted += low - at
+                entry.next[p] = low
+
+    def _same_topics(self, plan: CopyPlan) -> Callable[[], None]:
+        """Whether what was read is of the topic that is meant: asked before it is committed."""
+        request = plan.request
+        source, target = Topics(self._source), Topics(self._target)
+
+        def check() -> None:
+            if source.ids([request.topic])[request.topic] != plan.topic_id:
+                raise _made_anew(request.topic, request.name)
+            if target.ids([request.to_topic])[request.to_topic] != plan.to_topic_id:
+                raise _made_anew(request.to_topic, request.name)
+
+        return check
 
     def _read_topic(self, topic: str) -> Read:
         def read(spans: Spans) -> Iterator[Record]:
@@ -208,6 +248,7 @@ class Copying:
             topic=request.topic,
             topic_id=plan.topic_id,
             to_topic=request.to_topic,
+            to_topic_id=plan.to_topic_id,
             asked={"selection": selection.as_json(request.selection)},
             next={p: first for p, (first, _) in plan.spans.items()},
             ends={p: end for p, (_, end) in plan.spans.items()},
@@ -215,14 +256,22 @@ class Copying:
             began_at_ms=self._now_ms(),
         )
 
-    def _chosen(
-        self, record: Record, wanted: Selection, entry: CopyEntry, dress: Dress
-    ) -> Outgoing[bytes, bytes] | _Left:
-        if not wanted.accepts(record):
-            return _Left.NOT_MEANT
-        if would_loop(record, entry.to_topic):
-            return _Left.BEEN_THERE
-        return dress(record) or _Left.NOT_MEANT
+
+def _chosen(
+    record: Record, wanted: Selection, request: CopyRequest, dress: Dress
+) -> Outgoing[bytes, bytes] | _Left:
+    if not wanted.accepts(record):
+        return _Left.NOT_MEANT
+    if request.loop_guarded and would_loop(record, request.to_topic):
+        return _Left.BEEN_THERE
+    return dress(record) or _Left.NOT_MEANT
+
+
+def _settled(writer: _Writer, settle: Settle | None) -> CopyEntry:
+    entry = writer.commit()
+    if settle is not None:
+        settle(writer.written)
+    return entry
 
 
 class _Left(Enum):
@@ -236,10 +285,15 @@ class _Writer:
     """Gathers records for one transaction."""
 
     def __init__(
-        self, producer: Producer, entry: CopyEntry, now_ms: Callable[[], int], settle: Settle
+        self,
+        producer: Producer,
+        entry: CopyEntry,
+        now_ms: Callable[[], int],
+        check: Callable[[], None],
     ) -> None:
-        self._settle = settle
-        self._written: list[Record] = []
+        self._check = check  # raises where what was read must not be written
+        self._meant: list[Record] = []
+        self.written: list[Record] = []  # by the last transaction
         self._producer = producer
         self._entry = entry
         self._now_ms = now_ms
@@ -247,6 +301,10 @@ class _Writer:
         self._reached: dict[int, int] = {}
         self._bytes = 0
         self._read = 0
+
+    @property
+    def has_copies(self) -> bool:
+        return bool(self._copies)
 
     @property
     def is_full(self) -> bool:
@@ -266,10 +324,11 @@ class _Writer:
         else:
             assert isinstance(copy, Outgoing)
             self._copies.append(copy)
-            self._written.append(record)
+            self._meant.append(record)
             self._bytes += len(copy.value or b"") + len(copy.key or b"")
 
     def commit(self) -> CopyEntry:
+        self._check()
         entry = self._entry
         entry.next = {p: max(at, self._reached.get(p, at)) for p, at in entry.next.items()}
         entry.copied += len(self._copies)
@@ -285,9 +344,8 @@ class _Writer:
                     timestamp_ms=copy.timestamp_ms,
                 )
             self._producer.send_one_way(JOURNAL_TOPIC, journal.written(entry), key=entry.key)
-        self._settle(self._written)
+        self.written, self._meant = self._meant, []
         self._copies.clear()
-        self._written.clear()
         self._bytes = self._read = 0
         return entry
 
@@ -332,7 +390,8 @@ def _spans(browser: Browser, request: CopyRequest) -> tuple[Spans, list[int]]:
     return spans, hidden
 
 
-def _require_same(entry: CopyEntry, request: CopyRequest, topic_id: str) -> None:
+def _require_same(entry: CopyEntry, plan: CopyPlan) -> None:
+    request = plan.request
     if entry.state == journal.DONE:
         raise CannotCopy(
             f"The replay {entry.name} is done: {entry.copied:,} records were copied. To do it once "
@@ -343,8 +402,14 @@ def _require_same(entry: CopyEntry, request: CopyRequest, topic_id: str) -> None
             f"The replay {entry.name} copies {entry.topic} to {entry.to_topic}: give this one "
             "another name with --name."
         )
-    if entry.topic_id != topic_id:
-        raise CannotCopy(
-            f"Topic {entry.topic} was deleted and made anew since the replay {entry.name} began: "
-            "begin another one with --name."
-        )
+    if entry.topic_id != plan.topic_id:
+        raise _made_anew(entry.topic, entry.name)
+    if entry.to_topic_id and entry.to_topic_id != plan.to_topic_id:
+        raise _made_anew(entry.to_topic, entry.name)
+
+
+def _made_anew(topic: str, name: str) -> CannotCopy:
+    return CannotCopy(
+        f"Topic {topic} was deleted and made anew since the replay {name} began: begin another one "
+        "with --name."
+    )

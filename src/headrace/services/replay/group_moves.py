@@ -2,14 +2,15 @@
 
 A move never goes forward, and a partition where the group has committed nothing is left alone: it
 reads from its beginning anyway. The offsets that the group had are in the journal before any is
-changed, so every move can be undone, also one that was killed half-way.
+changed, so every move can be undone, also one that was killed half-way. A topic that was made anew
+since is another topic: what the group had in the former one is not put there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from headrace.client.browsing import Browser
@@ -19,6 +20,7 @@ from headrace.client.group_offsets import delete_offsets
 from headrace.client.groups import Groups, Move, Place
 from headrace.client.producer import Producer
 from headrace.client.records import TopicPartition
+from headrace.client.topics import Topics
 from headrace.services.replay import journal
 from headrace.services.replay.journal import JOURNAL_TOPIC, GroupEntry
 
@@ -57,6 +59,28 @@ class GroupPlan:
     @property
     def again(self) -> int:
         return sum(each.again for each in self.partitions)
+
+
+@dataclass(slots=True)
+class UndoPartition:
+    """One partition: where the group is put back."""
+
+    topic: str
+    partition: int
+    current: int | None
+    former: int | None  # None: it had committed nothing
+    target: int | None  # as far as the partition still has it
+    why_not: str = ""  # of a partition that stays
+
+
+@dataclass(slots=True)
+class UndoPlan:
+    entry: GroupEntry
+    partitions: list[UndoPartition]
+
+    @property
+    def moves(self) -> list[UndoPartition]:
+        return [each for each in self.partitions if not each.why_not]
 
 
 class GroupMoves:
@@ -104,6 +128,7 @@ class GroupMoves:
         targets: Mapping[Place, int],
         by: str,
         reason: str,
+        parking: str = "",
     ) -> None:
         """In any direction; refuses if the group is not where it was when this was planned."""
         groups = Groups(self._connection)
@@ -115,58 +140,111 @@ class GroupMoves:
                     f"Group {group} has moved in {topic}-{partition} since this was planned: look "
                     "again."
                 )
-        self._write(
-            GroupEntry(
-                group,
-                journal.MOVED,
-                former=[(*place, committed.get(place)) for place in targets],
-                given=[(*place, offset) for place, offset in targets.items()],
-                by=by,
-                at_ms=self._now_ms(),
-                reason=reason,
-            )
+        entry = GroupEntry(
+            group,
+            journal.MOVED,
+            former=[(*place, committed.get(place)) for place in targets],
+            given=[(*place, offset) for place, offset in targets.items()],
+            by=by,
+            at_ms=self._now_ms(),
+            reason=reason,
+            topic_ids=Topics(self._connection).ids({topic for topic, _ in targets}),
+            parking=parking,
         )
-        groups.move(group, groups.plan(group, targets))
+        with self._journalled(entry, committed):
+            groups.move(group, groups.plan(group, targets))
 
     # ---- and back again
 
-    def undo_plan(self, group: str) -> GroupEntry:
+    def undo_plan(self, group: str) -> UndoPlan:
         entry = journal.read_journal(self._connection).last_move(group)
         if entry is None:
             raise CannotMove(f"No replay has moved group {group} in the last 90 days.")
-        return entry
-
-    def undo(self, entry: GroupEntry, *, by: str, reason: str = "") -> None:
-        """Puts back exactly what was there, no commit included."""
         groups = Groups(self._connection)
-        groups.require_inactive(entry.group)
-        committed = groups.committed(entry.group)
-        self._write(
-            GroupEntry(
-                entry.group,
-                journal.UNDONE,
-                former=[(t, p, committed.get((t, p))) for t, p, _ in entry.former],
-                given=entry.former,
-                by=by,
-                at_ms=self._now_ms(),
-                reason=reason,
+        committed = groups.committed(group)
+        why_not = self._not_put_back(entry)
+        there = [(t, p) for t, p, _ in entry.former if t not in why_not]
+        lows, ends = groups.beginnings(there), groups.ends(there)
+        partitions = []
+        for topic, partition, former in entry.former:
+            place = (topic, partition)
+            target = former
+            if former is not None and topic not in why_not:
+                target = min(max(former, lows[place]), ends[place])
+            partitions.append(
+                UndoPartition(*place, committed.get(place), former, target, why_not.get(topic, ""))
             )
+        return UndoPlan(entry, partitions)
+
+    def _not_put_back(self, entry: GroupEntry) -> dict[str, str]:
+        """Topics that are not what they were, and why."""
+        topics = Topics(self._connection)
+        names = {topic for topic, _, _ in entry.former}
+        found = {name: "the topic is gone" for name in names - topics.cluster.topics.keys()}
+        ids = topics.ids(names - found.keys())
+        for name, now in ids.items():
+            if entry.topic_ids.get(name, now) != now:
+                found[name] = "the topic was made anew since"
+        for topic, partition, _ in entry.former:
+            if topic not in found and partition not in topics.cluster.topics[topic].partitions:
+                found[topic] = "the topic was made anew since, with fewer partitions"
+        return found
+
+    def undo(self, plan: UndoPlan, *, by: str, reason: str = "") -> None:
+        """Puts back what was there, no commit included."""
+        groups, undone = Groups(self._connection), plan.entry
+        if not plan.moves:
+            raise CannotMove(f"Nothing of it can be undone: {plan.partitions[0].why_not}.")
+        groups.require_inactive(undone.group)
+        committed = groups.committed(undone.group)
+        entry = GroupEntry(
+            undone.group,
+            journal.UNDONE,
+            former=[
+                (m.topic, m.partition, committed.get((m.topic, m.partition))) for m in plan.moves
+            ],
+            given=[(each.topic, each.partition, each.target) for each in plan.moves],
+            by=by,
+            at_ms=self._now_ms(),
+            reason=reason,
+            topic_ids=Topics(self._connection).ids({each.topic for each in plan.moves}),
+            parking=undone.parking,
         )
+        with self._journalled(entry, committed):
+            self._put_back(groups, plan, committed)
+
+    def _put_back(self, groups: Groups, plan: UndoPlan, committed: Mapping[Place, int]) -> None:
         moves = [
-            Move(topic, partition, committed.get((topic, partition)), offset, offset)
-            for topic, partition, offset in entry.former
-            if offset is not None
+            Move(m.topic, m.partition, committed.get((m.topic, m.partition)), m.target, m.target)
+            for m in plan.moves
+            if m.target is not None
         ]
         if moves:
-            groups.move(entry.group, moves)
-        without = [TopicPartition(t, p) for t, p, offset in entry.former if offset is None]
+            groups.move(plan.entry.group, moves)
+        without = [
+            TopicPartition(m.topic, m.partition)
+            for m in plan.moves
+            if m.target is None and (m.topic, m.partition) in committed
+        ]
         if without:
-            delete_offsets(self._connection, entry.group, without)
+            delete_offsets(self._connection, plan.entry.group, without)
 
-    def _write(self, entry: GroupEntry) -> None:
+    @contextmanager
+    def _journalled(self, entry: GroupEntry, committed: Mapping[Place, int]) -> Iterator[None]:
+        """Written before the move. A move that was refused and has changed nothing is taken out
+        again: an undo must not undo what never was."""
+        self._write(entry.key, journal.written(entry))
+        try:
+            yield
+        except ClientError:
+            if Groups(self._connection).committed(entry.group) == committed:
+                self._write(entry.key, None)
+            raise
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
         journal.ensure_journal(self._connection)
         with Producer(self._connection) as producer:
-            producer.send_sync(JOURNAL_TOPIC, journal.written(entry), key=entry.key)
+            producer.send_sync(JOURNAL_TOPIC, value, key=key)
 
     # ---- what is seen of the cluster
 

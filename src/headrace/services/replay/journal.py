@@ -43,6 +43,8 @@ class CopyEntry:
     copied: int = 0
     passed_over: int = 0  # not meant by the conditions
     looped: int = 0  # had been there already
+    deleted: int = 0  # offsets that were deleted before they were read
+    to_topic_id: str = ""  # "": written by a version that did not look
 
     @property
     def key(self) -> bytes:
@@ -65,6 +67,8 @@ class GroupEntry:
     by: str
     at_ms: int
     reason: str = ""
+    topic_ids: dict[str, str] = field(default_factory=dict)  # of the topics above, at that time
+    parking: str = ""  # the parking that this move completes or undoes
 
     @property
     def key(self) -> bytes:
@@ -79,6 +83,9 @@ class Journal:
     def last_move(self, group: str) -> GroupEntry | None:
         return next((each for each in reversed(self.moves) if each.group == group), None)
 
+    def last_of_parking(self, parking: str) -> GroupEntry | None:
+        return next((each for each in reversed(self.moves) if each.parking == parking), None)
+
 
 def ensure_journal(connection: Connection) -> None:
     Topics(connection).ensure(JOURNAL_TOPIC, partitions=1, settings=JOURNAL_SETTINGS)
@@ -86,6 +93,7 @@ def ensure_journal(connection: Connection) -> None:
 
 def read_journal(connection: Connection) -> Journal:
     journal = Journal()
+    moves: dict[bytes, GroupEntry] = {}
     if JOURNAL_TOPIC not in Topics(connection).cluster.topics:
         return journal
     with closing(RecordReader(connection, JOURNAL_TOPIC)) as reader:
@@ -94,8 +102,10 @@ def read_journal(connection: Connection) -> Journal:
             if isinstance(entry, CopyEntry):
                 journal.copies[entry.name] = entry
             elif entry is not None:
-                journal.moves.append(entry)
-    journal.moves.sort(key=lambda entry: entry.at_ms)
+                moves[entry.key] = entry
+            elif record.value is None:
+                moves.pop(record.key or b"", None)  # a move that was refused after all
+    journal.moves = list(moves.values())  # as they were written: clocks of two machines differ
     return journal
 
 
@@ -130,6 +140,8 @@ def parsed(key: bytes | None, value: bytes | None) -> CopyEntry | GroupEntry | N
                 copied=int(fields["copied"]),
                 passed_over=int(fields["passed_over"]),
                 looped=int(fields["looped"]),
+                deleted=int(fields.get("deleted", 0)),
+                to_topic_id=str(fields.get("to_topic_id", "")),
             )
         if kind == "group":
             return GroupEntry(
@@ -140,6 +152,8 @@ def parsed(key: bytes | None, value: bytes | None) -> CopyEntry | GroupEntry | N
                 by=str(fields["by"]),
                 at_ms=int(fields["at_ms"]),
                 reason=str(fields.get("reason", "")),
+                topic_ids={str(t): str(i) for t, i in dict(fields.get("topic_ids", {})).items()},
+                parking=str(fields.get("parking", "")),
             )
     except (ValueError, KeyError, TypeError, AttributeError):
         pass

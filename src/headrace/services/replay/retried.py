@@ -9,7 +9,7 @@ to have its effect once more needs an id of its own (`as_new`).
 from __future__ import annotations
 
 from headrace.app import headers as names
-from headrace.app.message_ids import place_id
+from headrace.app.message_ids import place_id, sent_id
 from headrace.app.names import retry_topic
 from headrace.client.records import Outgoing, Record
 from headrace.services.replay.copying import CannotCopy, Dress
@@ -44,8 +44,8 @@ def retried(
         if record.offset >= committed.get(record.partition, 0):
             return None
         place = f"{record.topic}/{record.partition}/{record.offset}"
-        given = record.header(names.MESSAGE_ID)
-        message_id = place_id(place, topic_id) if given is None else given.decode(errors="replace")
+        # As the app would name it in its topic: `once=` must know it.
+        message_id = sent_id(record.headers) or place_id(place, topic_id)
         if new_ids is not None:
             message_id = f"{message_id}~replay~{new_ids}"
         headers = [pair for pair in with_trail(record) if pair[0] not in _DROPPED]
