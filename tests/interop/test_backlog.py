@@ -1,6 +1,8 @@
-"""A backlog through a wider topic, on Headrace and Apache Kafka, while every part is killed.
+"""A backlog through a wider topic and through a folder, on Headrace and Apache Kafka, while every
+part is killed.
 
-The effects are rows of a real PostgreSQL, one transaction each with the memory of `once=`.
+The effects are rows of a real PostgreSQL, one transaction each with the memory of `once=`. Tests
+marked full have a group that is a million records behind.
 """
 
 from __future__ import annotations
@@ -11,23 +13,42 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from headrace.app.names import retry_topic
 from headrace.client import Admin, Producer
 from headrace.client.connection import Connection
 from headrace.client.groups import Groups, Move
+from headrace.client.reading import RecordReader
 from tests.interop.brokers import Node, make_node
 from tests.services.servers import Postgres, postgres
 from tests.soak.delay_instances import wait_until
 
 __all__ = ["postgres"]
+MILLION_TAKES_S = 5_400
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
-RECORDS = 1_500
-KEYS = 40
 KILLS = 6
+
+
+@dataclass(frozen=True)
+class Size:
+    records: int
+    keys: int
+    times: int
+    concurrency: int
+
+
+SMALL = Size(1_500, 40, times=4, concurrency=4)
+MILLION = Size(1_000_000, 2_000, times=10, concurrency=32)
+SIZES = [
+    SMALL,
+    pytest.param(MILLION, marks=[pytest.mark.full, pytest.mark.timeout(MILLION_TAKES_S)]),
+]
 
 APP = """
 import os
@@ -36,9 +57,9 @@ from headrace import App, Sql
 
 app = App(os.environ["BOOTSTRAP"], group="billing", delay="off",
           settings={"session.timeout.ms": 6_000})
-engine = create_engine(os.environ["DATABASE"])
+engine = create_engine(os.environ["DATABASE"], pool_size=int(os.environ["CONCURRENCY"]))
 
-@app.on("orders", order_by="key", concurrency=4, once=Sql(engine))
+@app.on("orders", order_by="key", concurrency=int(os.environ["CONCURRENCY"]), once=Sql(engine))
 def bill(number: str, db) -> None:
     db.execute(text("INSERT INTO bills (number) VALUES (:n)"), {"n": int(number)})
 """
@@ -66,17 +87,42 @@ def bills(engine: Engine) -> list[int]:
         return list(db.execute(text("SELECT number FROM bills ORDER BY id")).scalars())
 
 
+def billed(engine: Engine) -> int:
+    with engine.connect() as db:
+        return int(db.execute(text("SELECT count(*) FROM bills")).scalar_one())
+
+
+def a_group_behind(node: Node, size: Size) -> None:
+    cluster = Connection({"bootstrap.servers": node.bootstrap})
+    Admin(node.bootstrap).topics.create("orders", partitions=2)
+    with Producer(node.bootstrap) as producer:
+        for number in range(size.records):
+            producer.send_one_way("orders", b"%d" % number, key=f"customer-{number % size.keys}")
+    Groups(cluster).move("billing", [Move("orders", p, None, 0, 0) for p in range(2)])
+
+
+def require_order(numbers: list[int], size: Size) -> None:
+    """Each number once, and those of a key in their order."""
+    assert sorted(numbers) == list(range(size.records))
+    by_key: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_key[number % size.keys].append(number)
+    assert all(found == sorted(found) for found in by_key.values())
+
+
 class Processes:
     """A widening and two workers; one that dies is started again."""
 
-    def __init__(self, node: Node, folder: Path, database: str) -> None:
+    def __init__(self, node: Node, folder: Path, database: str, size: Size) -> None:
         (folder / "shop.py").write_text(APP)
         self._folder = folder
         environment = {"BOOTSTRAP": node.bootstrap, "DATABASE": database}
+        environment["CONCURRENCY"] = str(size.concurrency)
         self._environment = {**os.environ, **environment, "HEADRACE_BOOTSTRAP": node.bootstrap}
         worker = [PROGRAM, "app", "run", "shop:app", "--drain", "--log-level", "warning"]
-        widen = [PROGRAM, "backlog", "widen", "orders", "--group", "billing", "--times", "4"]
-        self._commands = [[*widen, "--few-left", "50", "--execute"], worker, worker]
+        widen = [PROGRAM, "backlog", "widen", "orders", "--group", "billing"]
+        widen += ["--times", str(size.times), "--few-left", "50", "--execute"]
+        self._commands = [widen, worker, worker]
         self.running: list[subprocess.Popen[bytes] | None] = [None, None, None]
 
     def start(self, which: int) -> None:
@@ -119,29 +165,27 @@ class Processes:
                 process.wait()
 
 
+@pytest.mark.parametrize("size", SIZES, ids=["small", "million"])
 def test_a_widening_whose_every_part_is_killed_bills_each_order_once_and_in_order(
-    node: Node, engine: Engine, postgres: Postgres, tmp_path: Path
+    node: Node, engine: Engine, postgres: Postgres, tmp_path: Path, size: Size
 ) -> None:
     chance = random.Random(7)
     cluster = Connection({"bootstrap.servers": node.bootstrap})
-    Admin(node.bootstrap).topics.create("orders", partitions=2)
-    with Producer(node.bootstrap) as producer:
-        for number in range(RECORDS):
-            producer.send_one_way("orders", b"%d" % number, key=f"customer-{number % KEYS}")
-    Groups(cluster).move("billing", [Move("orders", p, None, 0, 0) for p in range(2)])
-
-    processes = Processes(node, tmp_path, postgres.url)
+    within_s = 180 if size is SMALL else MILLION_TAKES_S
+    a_group_behind(node, size)
+    processes = Processes(node, tmp_path, postgres.url, size)
     try:
         processes.start(0)
         wait_until(lambda: "Start consumers" in processes.said(0), "nothing is forwarded")
         for _ in range(KILLS):
-            before = len(bills(engine))
+            before = billed(engine)
+            more = size.records // 75
 
-            def goes_on(before: int = before) -> bool:
+            def goes_on(before: int = before, more: int = more) -> bool:
                 processes.keep_up()  # one that started while the broker was away has ended
-                return len(bills(engine)) > min(before + 20, RECORDS - 1)
+                return billed(engine) > min(before + more, size.records - 1)
 
-            wait_until(goes_on, "nobody bills", within_s=180)
+            wait_until(goes_on, "nobody bills", within_s=within_s)
             victim = chance.choice(["widening", "worker", "worker", "broker"])
             if victim == "broker":
                 node.kill()
@@ -151,7 +195,7 @@ def test_a_widening_whose_every_part_is_killed_bills_each_order_once_and_in_orde
         wait_until(
             lambda: [processes.keep_up()] and "stop the consumers" in processes.said(0),
             "no end",
-            within_s=180,
+            within_s=within_s,
         )
         processes.stop_workers()
         widening = processes.running[0]
@@ -160,12 +204,50 @@ def test_a_widening_whose_every_part_is_killed_bills_each_order_once_and_in_orde
     finally:
         processes.end()
 
-    found = bills(engine)
-    assert sorted(found) == list(range(RECORDS))
-    by_key: dict[int, list[int]] = defaultdict(list)
-    for number in found:
-        by_key[number % KEYS].append(number)
-    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+    require_order(bills(engine), size)
     committed = Groups(cluster).committed("billing")
-    assert sum(committed["orders", p] for p in range(2)) == RECORDS
+    assert sum(committed["orders", p] for p in range(2)) == size.records
     assert not any(".wide" in each.name for each in Admin(node.bootstrap).topics.all())
+
+
+# ---- in a folder
+
+
+def killed_until_done(node: Node, words: list[str], kills: int, chance: random.Random) -> None:
+    """Run a command, kill it some time after it has begun, and again; then let it end."""
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": node.bootstrap}
+    for _ in range(kills):
+        process = subprocess.Popen([PROGRAM, *words], env=environment, stderr=subprocess.PIPE)
+        # Importing takes half a second; later it reads, writes, or has ended.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0.6, 3.0))
+        process.kill()
+        process.wait()
+        if process.returncode == 0:
+            return
+    done = subprocess.run(
+        [PROGRAM, *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 or "has no backlog" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["small", "million"])
+def test_a_parking_and_a_return_that_are_killed_bring_each_record_back_once_and_in_order(
+    node: Node, tmp_path: Path, size: Size
+) -> None:
+    chance = random.Random(11)
+    a_group_behind(node, size)
+    retry = retry_topic("orders", "billing")
+    Admin(node.bootstrap).topics.create(retry, partitions=2)
+    folder = str(tmp_path / "parked")
+    group = ["orders", "--group", "billing"]
+    killed_until_done(node, ["backlog", "park", *group, "--to", folder, "--execute"], KILLS, chance)
+    cluster = Connection({"bootstrap.servers": node.bootstrap})
+    committed = Groups(cluster).committed("billing")
+    assert sum(committed["orders", p] for p in range(2)) == size.records
+    node.kill()
+    node.start()
+    back = ["backlog", "bring-back", *group, "--from", folder, "--execute"]
+    killed_until_done(node, back, KILLS, chance)
+    with closing(RecordReader(cluster, retry)) as reader:
+        require_order([int(record.value or b"-1") for record in reader.records()], size)

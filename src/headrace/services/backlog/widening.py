@@ -136,7 +136,7 @@ class Widening:
         topic_id = Topics(self._connection).ids([topic])[topic]
         wide = wide_topic(topic, group)
         there = groups.cluster.topics.get(wide)
-        entry = self._begun(topic, group, topic_id, is_there=there is not None)
+        entry = self._begun(topic, group, topic_id)
         if entry is None:
             groups.require_inactive(group)
             if there is not None:
@@ -162,18 +162,20 @@ class Widening:
             is_lost=entry is not None and not was_moved and self._is_lost(entry),
         )
 
-    def _begun(self, topic: str, group: str, topic_id: str, *, is_there: bool) -> CopyEntry | None:
-        """The widening that has not ended; that of a topic before this one is none."""
+    def _begun(self, topic: str, group: str, topic_id: str) -> CopyEntry | None:
+        """The widening that has not ended; that of a topic before this one is none, unless its
+        wide topic is still there."""
         found = [
             entry
             for entry in journal.read_journal(self._connection).copies.values()
             if entry.topic == topic and _is_of(entry, group)
         ]
-        if any(entry.topic_id != topic_id for entry in found) and is_there:
-            raise CannotWiden(
-                f"Topic {topic} was deleted and made anew since its backlog was widened. Delete "
-                f"{wide_topic(topic, group)} if nobody needs what is in it."
-            )
+        for entry in found:
+            if entry.topic_id != topic_id and not self._is_lost(entry):
+                raise CannotWiden(
+                    f"Topic {topic} was deleted and made anew since its backlog was widened. "
+                    f"Delete {entry.to_topic} if nobody needs what is in it."
+                )
         return next((each for each in reversed(found) if each.topic_id == topic_id), None)
 
     def _is_lost(self, entry: CopyEntry) -> bool:
