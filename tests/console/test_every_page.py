@@ -35,6 +35,8 @@ FULL = {
     "group": "/groups/one?name=billing",
     "hostile group": f"/groups/one?name={quote(HOSTILE_GROUP)}",
     "reset": "/groups/reset?name=billing&way=beginning",
+    "backlog": "/groups/backlog?name=billing&way=replay&topic=orders&offset=0",
+    "hostile backlog": f"/groups/backlog?name={quote(HOSTILE_GROUP)}",
     "dead letters": "/dead-letters",
     "letters": LETTERS,
     "letter": f"{LETTERS}/letter?at=0/1",

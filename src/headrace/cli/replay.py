@@ -30,11 +30,11 @@ from headrace.cli.replayed.views import (
     show_undo,
 )
 from headrace.client.connection import Connection, connection
-from headrace.client.groups import Groups, Place
+from headrace.client.groups import Groups
 from headrace.client.topics import Topics
 from headrace.services.replay import journal
 from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest
-from headrace.services.replay.group_moves import GroupMoves
+from headrace.services.replay.group_moves import GroupMoves, targets_from
 from headrace.services.replay.journal import GroupEntry
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.retried import require_retry_topic, retried
@@ -249,26 +249,11 @@ def group(
             _have_retried(cluster, request, _pace(rate, None), execute=execute, as_json=as_json)
             return
         moves = GroupMoves(cluster)
-        plan = moves.plan(name, _targets(cluster, parsed, chosen.since_ms, from_offset))
+        targets = targets_from(cluster, parsed, since_ms=chosen.since_ms, from_offset=from_offset)
+        plan = moves.plan(name, targets)
         if execute:
             moves.execute(plan, by=by or whoever(), reason=reason)
         show_group_plan(plan, assume_rate or plan.rate, executed=execute, as_json=as_json)
-
-
-def _targets(
-    cluster: Connection,
-    topics: list[tuple[str, list[int]]],
-    since_ms: int | None,
-    from_offset: int | None,
-) -> dict[Place, int]:
-    groups = Groups(cluster)
-    places: dict[Place, None] = {}
-    for name, partitions in topics:
-        everything = groups.partitions_of(name)
-        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
-    groups.require_partitions(places)
-    by_time = {} if since_ms is None else groups.at_time(places, since_ms)
-    return {place: max(by_time.get(place, 0), from_offset or 0) for place in places}
 
 
 @dataclass(slots=True)

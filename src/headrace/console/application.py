@@ -28,6 +28,7 @@ from headrace.console.decoding.json_path import PathRefused
 from headrace.console.history.sampler import Sampler
 from headrace.console.pages import (
     assets,
+    backlog,
     cluster,
     dead_letters,
     delayed,
@@ -86,6 +87,9 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/groups/reset", groups.show_reset),
     ("POST", "/groups/reset", groups.reset),
     ("POST", "/groups/delete", groups.delete),
+    ("GET", "/groups/backlog", backlog.show),
+    ("POST", "/groups/replay", backlog.go_back),
+    ("POST", "/groups/replay/undo", backlog.undo),
     ("GET", "/dead-letters", dead_letters.show_topics),
     ("GET", "/dead-letters/{topic}", dead_letters.show_letters),
     ("GET", "/dead-letters/{topic}/letter", dead_letters.show_one),

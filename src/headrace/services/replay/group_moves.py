@@ -9,7 +9,7 @@ since is another topic: what the group had in the former one is not put there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -268,6 +268,24 @@ class GroupMoves:
         after = groups.committed(group)
         read = sum(after[place] - before.get(place, after[place]) for place in after)
         return read / WATCHED_S if read > 0 else None
+
+
+def targets_from(
+    connection: Connection,
+    topics: Iterable[tuple[str, list[int]]],
+    *,
+    since_ms: int | None,
+    from_offset: int | None,
+) -> dict[Place, int]:
+    """Where a group goes that reads these topics again; without partitions all of a topic."""
+    groups = Groups(connection)
+    places: dict[Place, None] = {}
+    for name, partitions in topics:
+        everything = groups.partitions_of(name)
+        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
+    groups.require_partitions(places)
+    by_time = {} if since_ms is None else groups.at_time(places, since_ms)
+    return {place: max(by_time.get(place, 0), from_offset or 0) for place in places}
 
 
 def _goes_back(move: Move) -> bool:
