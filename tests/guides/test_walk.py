@@ -37,6 +37,7 @@ ON_ONE_NODE = (
     "docs/guide/console.md",
     "docs/guide/http.md",
     "docs/guide/triggers.md",
+    "docs/guide/coming-from.md",
 )
 # These begin with a node of their own that asks for passwords.
 ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
