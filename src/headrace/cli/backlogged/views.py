@@ -96,7 +96,8 @@ def _behind(seconds: float | None) -> str:
 
 def _end(lag: GroupLag) -> str:
     if lag.lag == 0:
-        return "caught up"
+        unknown = any(one.committed is None and one.end > 0 for one in lag.partitions)
+        return "where it has committed nothing, nobody can say" if unknown else "caught up"
     needed = lag.caught_up_in_s
     if needed is None:
         return "at these rates it never catches up"

@@ -1,7 +1,8 @@
 """Why a group is behind, and what to do about it: a finding for each cause that can be seen. Pure.
 
-A finding is a sentence and, where there is one, the command that helps. What cannot be seen from
-outside (a client's own settings, what a handler waits for) is only named as a possibility.
+A finding is a sentence and, where there is one, the command that helps. A client's own settings and
+what its handler waits for cannot be seen from outside: that settings of fetches and polls are too
+small is concluded from the size of the records that wait, else only named as a possibility.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ SHARE_OF_HOT_PARTITION = 0.5
 SHARE_OF_HOT_KEY = 0.3
 FEWEST_SAMPLED = 50
 SLOW_MEMBER = 1 / 3
+# What a consumer fetches of a partition at once unless it is told otherwise
+# (max.partition.fetch.bytes), and how many records of it make a good fetch.
+USUAL_FETCH_BYTES = 1 << 20
+FEWEST_PER_FETCH = 10
 
 
 @dataclass(slots=True)
@@ -35,17 +40,38 @@ class KeySample:
 
     place: Place
     keys: Counter[bytes | None]
+    mean_bytes: int = 0  # of a record: key, value and headers
+
+    @property
+    def count(self) -> int:
+        return sum(self.keys.values())
 
 
-def diagnosed(lag: GroupLag, samples: Sequence[KeySample] = ()) -> list[Finding]:
+@dataclass(slots=True)
+class Retrying:
+    """Records of one topic that have failed and wait in the group's retry topic."""
+
+    topic: str
+    retry_topic: str
+    waiting: int  # offsets, which is the most there can be of records
+    attempts: int  # that the first of them has behind it
+
+
+def diagnosed(
+    lag: GroupLag, samples: Sequence[KeySample] = (), retrying: Sequence[Retrying] = ()
+) -> list[Finding]:
     """The most telling first; none where there is no backlog."""
+    failing = _failing(lag, retrying)
     if lag.lag < NO_BACKLOG:
-        return []
+        return [*_nowhere(lag), *failing]
     if not lag.members:
-        return [_nobody(lag)]
+        return [_nobody(lag), *failing]
     found = [
         *_rebalancing(lag),
+        *_nowhere(lag),
         *_stuck(lag),
+        *failing,
+        *_large_records(samples),
         *_hot_partitions(lag),
         *_hot_keys(lag, samples),
         *_slow_members(lag),
@@ -59,6 +85,56 @@ def _nobody(lag: GroupLag) -> Finding:
     return Finding(
         "no-members", f"Nobody reads: group {lag.group} has no members. Start its consumers."
     )
+
+
+def _nowhere(lag: GroupLag) -> list[Finding]:
+    """Partitions that a member reads and where the group has committed nothing: nobody can say how
+    far it is there."""
+    count = sum(one.committed is None and one.end > 0 for one in lag.partitions)
+    if not count:
+        return []
+    return [
+        Finding(
+            "nothing-committed",
+            f"In {count} of {len(lag.partitions)} partitions the group has committed nothing yet: "
+            "how far it is behind there is not known.",
+            _members(lag),
+        )
+    ]
+
+
+def _failing(lag: GroupLag, retrying: Sequence[Retrying]) -> list[Finding]:
+    return [
+        Finding(
+            "failing",
+            f"Records of {each.topic} fail: up to {each.waiting:,} wait in {each.retry_topic} for "
+            f"another try, the first of them after {each.attempts:,} attempts. What is behind them "
+            "in the order of its key waits as well.",
+            f"headrace consume {quote(each.retry_topic)} --count 1 --pretty --headers",
+        )
+        for each in retrying
+        if each.waiting and each.attempts
+    ]
+
+
+def _large_records(samples: Sequence[KeySample]) -> list[Finding]:
+    large = [
+        each
+        for each in samples
+        if each.count and each.mean_bytes * FEWEST_PER_FETCH > USUAL_FETCH_BYTES
+    ]
+    if not large:
+        return []
+    worst = max(large, key=lambda each: each.mean_bytes)
+    fit = USUAL_FETCH_BYTES // worst.mean_bytes
+    return [
+        Finding(
+            "small-fetches",
+            f"The next records of {worst.place[0]}-{worst.place[1]} have "
+            f"{worst.mean_bytes / 1000:,.0f} kB each: a fetch holds {max(1, fit)} of them with "
+            "max.partition.fetch.bytes as it is unless set (1 MiB). Raise it, and fetch.max.bytes.",
+        )
+    ]
 
 
 def _rebalancing(lag: GroupLag) -> list[Finding]:
@@ -120,7 +196,7 @@ def _hot_partitions(lag: GroupLag) -> list[Finding]:
 def _hot_keys(lag: GroupLag, samples: Sequence[KeySample]) -> list[Finding]:
     found = []
     for sample in samples:
-        count = sum(sample.keys.values())
+        count = sample.count
         if count < FEWEST_SAMPLED:
             continue
         key, times = sample.keys.most_common(1)[0]
@@ -203,19 +279,32 @@ def _evenly_slow(lag: GroupLag) -> list[Finding]:
             "evenly-slow",
             "All members read alike, and slower than records come: each record takes too long. "
             "Handle more at once (concurrency= of an app, larger batches: max.poll.records, "
-            "fetch.min.bytes), or use more partitions.",
-            _more_partitions(lag, 2 * len(lag.partitions)),
+            "fetch.min.bytes), or drain it through more partitions.",
+            _wider(lag),
         )
     ]
 
 
 def _more_partitions(lag: GroupLag, count: int) -> str | None:
-    """Of the topic with the largest backlog."""
+    topic = _largest(lag)
+    if topic is None:
+        return None
+    return f"headrace backlog add-partitions {quote(topic)} --to {count}"
+
+
+def _largest(lag: GroupLag) -> str | None:
+    """The topic with the largest backlog."""
     topics = _by_topic(lag)
     if not topics:
         return None
-    topic = max(topics, key=lambda name: sum(one.lag for one in topics[name]))
-    return f"headrace backlog add-partitions {quote(topic)} --to {count}"
+    return max(topics, key=lambda name: sum(one.lag for one in topics[name]))
+
+
+def _wider(lag: GroupLag) -> str | None:
+    topic = _largest(lag)
+    if topic is None:
+        return None
+    return f"headrace backlog widen {quote(topic)} --group {quote(lag.group)}"
 
 
 def _members(lag: GroupLag) -> str:

@@ -7,10 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 
+from headrace.app.job import carried_by
+from headrace.app.names import retry_topic
 from headrace.client.browsing import Bounds, Browser
 from headrace.client.connection import Connection
 from headrace.client.groups import Groups
-from headrace.services.backlog.diagnosis import Finding, KeySample, diagnosed
+from headrace.client.records import Record
+from headrace.client.topics import Topics
+from headrace.services.backlog.diagnosis import Finding, KeySample, Retrying, diagnosed
 from headrace.services.backlog.lag import GroupLag, Look, PartitionLag, group_lag
 
 # How many partitions' next records are looked at: those that are furthest behind.
@@ -43,8 +47,34 @@ class Watching:
         for name in names:
             lag = group_lag(name, before[name], self._look(name))
             samples = self._samples(lag)
-            found.append((lag, diagnosed(lag, samples)))
+            found.append((lag, diagnosed(lag, samples, self._retrying(lag))))
         return found
+
+    def _retrying(self, lag: GroupLag) -> list[Retrying]:
+        """Of an app's group: what failed and waits. Other groups have no such topic."""
+        topics = Topics(self._connection)
+        there = topics.cluster.topics
+        names = {retry_topic(one.topic, lag.group): one.topic for one in lag.partitions}
+        names = {name: topic for name, topic in names.items() if name in there}
+        if not names:
+            return []
+        committed = Groups(self._connection).committed(lag.group)
+        found = []
+        for name, span in topics.spans(names).items():
+            rest = {
+                p: (max(first, committed.get((name, p), 0)), end)
+                for p, (first, end) in span.items()
+            }
+            starts = {p: first for p, (first, end) in rest.items() if first < end}
+            if starts:
+                waiting = sum(end - first for first, end in rest.values() if first < end)
+                found.append(Retrying(names[name], name, waiting, self._attempts(name, starts)))
+        return found
+
+    def _attempts(self, topic: str, starts: dict[int, int]) -> int:
+        with closing(Browser(self._connection, topic)) as browser:
+            page = browser.onwards(starts, want=1, accepts=lambda seen: seen.is_data, bounds=BOUNDS)
+        return carried_by(page.found[0].record.headers).made if page.found else 0
 
     def _look(self, name: str) -> Look:
         groups = Groups(self._connection)
@@ -67,14 +97,12 @@ class Watching:
             with closing(Browser(self._connection, topic)) as browser:
                 for rank, one in enumerate(behind[:MOST_AGED]):
                     if one.topic == topic:
-                        keys = self._next_records(browser, one, sampled=rank < MOST_SAMPLED)
+                        sample = self._next_records(browser, one, sampled=rank < MOST_SAMPLED)
                         if rank < MOST_SAMPLED:
-                            samples.append(KeySample(one.place, keys))
+                            samples.append(sample)
         return samples
 
-    def _next_records(
-        self, browser: Browser, one: PartitionLag, *, sampled: bool
-    ) -> Counter[bytes | None]:
+    def _next_records(self, browser: Browser, one: PartitionLag, *, sampled: bool) -> KeySample:
         want = SAMPLED_RECORDS if sampled else 1
         page = browser.onwards(
             {one.partition: one.committed or 0},
@@ -85,4 +113,10 @@ class Watching:
         records = [seen.record for seen in page.found]
         if records and records[0].timestamp_ms is not None:
             one.behind_s = max(0.0, (self._wall_ms() - records[0].timestamp_ms) / 1000)
-        return Counter(record.key for record in records)
+        mean_bytes = sum(map(_bytes, records)) // len(records) if records else 0
+        return KeySample(one.place, Counter(record.key for record in records), mean_bytes)
+
+
+def _bytes(record: Record) -> int:
+    in_headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + in_headers

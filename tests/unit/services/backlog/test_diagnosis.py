@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headrace.services.backlog.diagnosis import KeySample, diagnosed
+from headrace.services.backlog.diagnosis import KeySample, Retrying, diagnosed
 from headrace.services.backlog.lag import GroupLag, Look, Place, group_lag
 
 
@@ -144,7 +144,7 @@ def test_what_is_left_is_slow_handling_or_patience() -> None:
     slow = lag_of([[0, 100]], [[1_000, 2_000]], {"a": [0]})
     [found] = diagnosed(slow)
     assert found.cause == "evenly-slow"
-    assert found.command == "headrace backlog add-partitions orders --to 2"
+    assert found.command == "headrace backlog widen orders --group billing"
     quick = lag_of([[0, 900]], [[2_000, 2_000]], {"a": [0]})
     assert causes(quick) == ["catching-up"]
 
@@ -153,3 +153,34 @@ def test_names_in_commands_are_quoted_for_a_shell() -> None:
     lag = lag_of([[0, 0]], [[1_000, 1_000]], {"a": [0]})
     lag.group = "x; rm -rf ~"
     assert "'x; rm -rf ~'" in (diagnosed(lag)[0].command or "")
+
+
+def test_records_that_fail_are_told_with_where_they_wait() -> None:
+    lag = lag_of([[0, 1_000]], [[9_000, 10_000]], {"a": [0]})
+    retrying = [Retrying("orders", "orders.billing.retry", waiting=7, attempts=3)]
+    found = {each.cause: each for each in diagnosed(lag, [], retrying)}
+    assert "up to 7 wait in orders.billing.retry" in found["failing"].sentence
+    assert found["failing"].command is not None
+    # Records that were brought back or are replayed wait there too, and have not failed.
+    sent_back = [Retrying("orders", "orders.billing.retry", waiting=7, attempts=0)]
+    assert "failing" not in {each.cause for each in diagnosed(lag, [], sent_back)}
+
+
+def test_large_records_need_larger_fetches() -> None:
+    lag = lag_of([[0, 1_000]], [[9_000, 10_000]], {"a": [0]})
+    large = KeySample(("orders", 0), Counter([b"a", b"b"]), mean_bytes=400_000)
+    [finding] = [each for each in diagnosed(lag, [large]) if each.cause == "small-fetches"]
+    assert "a fetch holds 2 of them" in finding.sentence
+    small = KeySample(("orders", 0), Counter([b"a", b"b"]), mean_bytes=4_000)
+    assert "small-fetches" not in causes(lag, small)
+
+
+def test_a_partition_without_a_commit_is_not_called_caught_up() -> None:
+    lag = group_lag(
+        "billing", look(0, [None, 10], [500, 10], {"a": [0, 1]}),
+        look(10, [None, 10], [500, 10], {"a": [0, 1]}),
+    )  # fmt: skip
+    assert lag.lag == 0
+    [finding] = diagnosed(lag)
+    assert finding.cause == "nothing-committed"
+    assert "1 of 2 partitions" in finding.sentence
