@@ -362,7 +362,10 @@ def text(raw: bytes | None) -> str | None:
 def moment(time_ms: int | None) -> str | None:
     if time_ms is None:
         return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a producer may give any number
+        return f"{time_ms} ms"
 
 
 def shortened(line: str, most: int = 60) -> str:

@@ -340,7 +340,7 @@ def undo(
 def list_replays(at: At, as_json: Json = False) -> None:
     """Show the replays of the last 90 days: copies with how far they are, moves of groups."""
     with at.connection() as cluster:
-        found = journal.read_journal(cluster)
+        found, secured = journal.read_journal(cluster), cluster.is_secured
     if as_json:
         output.answer_json(
             {
@@ -350,7 +350,7 @@ def list_replays(at: At, as_json: Json = False) -> None:
         )
         return
     if not found.copies and not found.moves:
-        output.note("No replays yet.")
+        output.note("No replays yet" + (", or none that this user may see." if secured else "."))
         return
     if found.copies:
         rows: list[tuple[output.Cell, ...]] = [

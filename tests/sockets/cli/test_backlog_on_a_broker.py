@@ -198,6 +198,7 @@ def test_what_cannot_be_parked_is_said(headrace: CommandLine, tmp_path: Path) ->
     url = f"sqlite:///{tmp_path / 'p.db'}"
     words = ("backlog", "park", "letters", "--group")
     assert "has committed nothing" in headrace.failure(*words, "never", "--to", url)
+    assert "Say where" in headrace.failure(*words, "plain", "--to", " ", "--execute")
     assert "not oracle" in headrace.failure(*words, "plain", "--to", "oracle://x", "--execute")
     (tmp_path / "file").write_bytes(b"")
     assert "The folder refused" in headrace.failure(

@@ -263,3 +263,31 @@ def test_an_entry_that_nobody_can_read_hides_no_other(headrace: CommandLine) -> 
     assert producer.flush(30) == 0
     found = json.loads(headrace("replay", "list", "--json"))
     assert "listeners" in {each["group"] for each in found["moves"]}
+
+
+def test_times_that_no_calendar_has_are_shown_as_numbers(headrace: CommandLine) -> None:
+    filled(headrace, "far", 1, 0)
+    headrace("topics", "alter", "far", "--config", f"message.timestamp.after.max.ms={2**62}")
+    add(headrace, "far", 1, range(3), timestamp_ms=2**53)
+    commit(headrace, "far-readers", "far", 3)
+    words = ("replay", "group", "far-readers", "--topic", "far", "--from-offset", "0")
+    assert f"{2**53} ms" in headrace(*words)
+
+
+def test_records_that_a_topic_does_not_take_are_told_with_what_helps(
+    headrace: CommandLine,
+) -> None:
+    filled(headrace, "odd", 1, 0)
+    headrace("topics", "alter", "odd", "--config", f"message.timestamp.after.max.ms={2**62}")
+    add(headrace, "odd", 1, range(3), timestamp_ms=2**53)
+    headrace("topics", "create", "strict")
+    words = ("replay", "copy", "odd", "--to", "strict", "--execute")
+    assert "use --times now" in headrace.failure(*words)
+    headrace(*words, "--times", "now", "--name", "now")
+    producer = Producer({"bootstrap.servers": headrace.bootstrap})
+    headrace("topics", "create", "keyless")
+    producer.produce("keyless", b"1")
+    assert producer.flush(30) == 0
+    headrace("topics", "create", "tidy", "--config", "cleanup.policy=compact")
+    said = headrace.failure("replay", "copy", "keyless", "--to", "tidy", "--execute")
+    assert "takes no record without a key" in said

@@ -277,6 +277,8 @@ def _puts_behind(entry: GroupEntry, run: ParkingRun) -> bool:
 
 def store_at(to: str, owner: Owner) -> ParkedStore:
     """A URL is a database, anything else a folder; each needs a package that others do without."""
+    if not to.strip():
+        raise CannotPark("Say where: the address of a database, or a folder.")
     if "://" in to:
         from headrace.services.backlog.parked_rows import opened
 

@@ -122,8 +122,10 @@ class Widening:
         few_left: int = FEW_LEFT,
         sleep: Callable[[float], None] = time.sleep,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
+        self._clock = clock
         self._few_left = few_left
         self._sleep = sleep
         self._now_ms = now_ms
@@ -244,10 +246,14 @@ class Widening:
             plan.name, plan.topic, plan.wide_topic, Selection(), by=by, loop_guarded=False
         )
         copying = Copying(self._connection, self._connection, sleep=self._sleep)
+        looked_at = float("-inf")  # the first transaction is told: consumers may start
         while True:
             now = CopyPlan(request, plan.topic_id, plan.spans, same_partitions=False)
             for entry in copying.copy(now, Pace(), _forwarded(plan), goes_on=True):
-                yield self._status(plan, entry, Step.FORWARDING)
+                # A look asks the cluster a dozen questions: not after each transaction.
+                if self._clock() - looked_at >= LOOK_EVERY_S:
+                    yield self._status(plan, entry, Step.FORWARDING)
+                    looked_at = self._clock()
             plan.spans = self._spans(plan.topic, {}, entry)
             status = self._status(plan, entry, Step.FORWARDING)
             yield status

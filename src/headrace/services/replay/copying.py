@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -333,7 +333,7 @@ class _Writer:
         entry.next = {p: max(at, self._reached.get(p, at)) for p, at in entry.next.items()}
         entry.copied += len(self._copies)
         entry.at_ms = self._now_ms()
-        with self._producer.transaction():
+        with _refusals_in_words(entry.to_topic), self._producer.transaction():
             for copy in self._copies:
                 self._producer.send_one_way(
                     copy.topic,
@@ -348,6 +348,28 @@ class _Writer:
         self._copies.clear()
         self._bytes = self._read = 0
         return entry
+
+
+# What a topic says to records that it does not take, and what helps.
+REFUSALS = {
+    "INVALID_TIMESTAMP": "the time of a record is outside of what the topic takes "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms): use --times now, or change "
+    "these settings",
+    "INVALID_RECORD": "a compacted topic takes no record without a key: choose others with --where",
+    "MSG_SIZE_TOO_LARGE": "a record with the headers of its copy is larger than max.message.bytes "
+    "of the topic: raise it",
+}
+
+
+@contextmanager
+def _refusals_in_words(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as refused:
+        for code, why in REFUSALS.items():
+            if code == refused.code or code == getattr(refused.__cause__, "code", None):
+                raise CannotCopy(f"Topic {topic} refused records: {why}.") from refused
+        raise
 
 
 def _copy_of(to_topic: str, plan: CopyPlan) -> Dress:
