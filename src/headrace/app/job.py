@@ -20,6 +20,7 @@ from headrace.app.blocked_keys import BlockedKeys
 from headrace.app.completion import Completion
 from headrace.app.message import Message
 from headrace.app.message_ids import place_id, sent_id
+from headrace.client.fetched import headers_of
 from headrace.client.records import HeaderList, Outgoing, TopicPartition
 
 if TYPE_CHECKING:
@@ -257,11 +258,7 @@ def retry_job(native: NativeMessage, stream: Stream, offset: int, lane: Hashable
     return job
 
 
-def _headers(native: NativeMessage) -> HeaderList:
-    given: Any = native.headers()
-    if not given:
-        return []
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in given]
+_headers = headers_of
 
 
 def _bytes(given: Any) -> bytes | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
@@ -21,8 +22,9 @@ from headrace.client.errors import (
     PoisonRecord,
     explain,
 )
-from headrace.client.records import K, Record, TopicPartition, V
+from headrace.client.records import HeaderList, K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer
+from headrace.contract.headers import UNREADABLE
 
 RECORDS_PER_FETCH = 500
 
@@ -146,10 +148,30 @@ def is_of(message: Message, record: Record[Any, Any]) -> bool:
     return place_of(message) == record.place and message.offset() == record.offset
 
 
+# A plain call does not always see the exception that is left behind; this one always does.
+_native_headers = methodcaller("headers")
+
+
+def headers_of(message: Message) -> HeaderList:
+    """Anybody may write any bytes: a name that is no UTF-8 must not end whoever reads it.
+
+    confluent-kafka 2.16 raises SystemError for it and keeps a half-made list: asked a second time
+    it hands that out, and the process ends with a segmentation fault. So it is replaced.
+    """
+    try:
+        headers: Any = _native_headers(message)
+    except (SystemError, UnicodeDecodeError):  # the first because of the second
+        instead: Any = [(UNREADABLE, b"a header's name is no UTF-8")]
+        message.set_headers(instead)
+        return list(instead)
+    if not headers:
+        return []
+    return [(k, v.encode() if isinstance(v, str) else v) for k, v in headers]
+
+
 def record_of(message: Message) -> Record[Any, Any]:
     """A message of librdkafka as a record, its key and value still bytes."""
     kind, timestamp_ms = message.timestamp()
-    headers: Any = message.headers()
     return Record(
         message.topic() or "",
         message.partition() or 0,
@@ -158,7 +180,7 @@ def record_of(message: Message) -> Record[Any, Any]:
         _TIMESTAMP_TYPES[kind],
         message.key(),
         message.value(),
-        [(k, v.encode() if isinstance(v, str) else v) for k, v in headers] if headers else [],
+        headers_of(message),
     )
 
 

@@ -14,13 +14,16 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from headrace.client.browsing import Browser
 from headrace.client.connection import Connection
 from headrace.client.errors import NOBODY_ANSWERS, ClientError, explain
 from headrace.client.fetched import record_of
-from headrace.client.records import Record
+from headrace.client.records import HeaderList, Record
+from headrace.contract.headers import UNREADABLE
 
 MESSAGES_PER_CALL = 500
 # A partition with so many records in hand is paused until it has few.
@@ -125,11 +128,23 @@ class TimeOrderedReader:
             self._hear(error, message)
             return
         record = record_of(message)
+        if record.headers and record.headers[0][0] == UNREADABLE:
+            record.headers = self._headers_read_otherwise(record)
         end = self._ends[record.partition]
         if record.offset < end and record.partition in self._order.open:
             self._order.add(record)
         if record.offset >= end - 1:
             self._close(record.partition)
+
+    def _headers_read_otherwise(self, record: Record) -> HeaderList:
+        """By our own codecs, which put a sign in the place of bytes that are no text."""
+        with closing(Browser(self._connection, self._topic)) as browser:
+            page = browser.onwards(
+                {record.partition: record.offset},
+                want=1,
+                accepts=lambda seen: seen.record.offset == record.offset,
+            )
+        return page.found[0].record.headers if page.found else record.headers
 
     def _hear(self, error: KafkaError, message: Message) -> None:
         if error.code() == KafkaError._PARTITION_EOF:

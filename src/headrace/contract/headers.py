@@ -43,6 +43,11 @@ TOO_LATE = "too-late"
 UNKNOWN = "unknown"
 OUTCOMES = (CANCELLED, TOO_LATE, UNKNOWN)
 
+# ---- set by clients of ours on what they hand out ----------------------------------------------
+# Instead of a record's headers, if the name of one is no UTF-8: librdkafka's Python binding then
+# gives none of them.
+UNREADABLE = "headrace-unreadable-headers"
+
 # ---- set by `headrace replay` -------------------------------------------------------------------
 REPLAYED_FROM = "headrace-replayed-from"  # topic/partition/offset; one header for each replay
 

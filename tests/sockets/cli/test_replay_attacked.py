@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 
+import crc32c
 import pytest
 from confluent_kafka import Consumer, Producer
 
@@ -11,6 +13,9 @@ from headrace import App
 from headrace.app import Message
 from headrace.client.connection import Connection
 from headrace.client.groups import Groups
+from headrace.client.wire import Wire
+from headrace.protocol import record_batch
+from headrace.protocol.messages import produce
 from headrace.services.replay import copying as copying_module
 from headrace.services.replay.copying import CannotCopy, Copying, CopyRequest
 from headrace.services.replay.group_moves import GroupMoves
@@ -291,3 +296,40 @@ def test_records_that_a_topic_does_not_take_are_told_with_what_helps(
     headrace("topics", "create", "tidy", "--config", "cleanup.policy=compact")
     said = headrace.failure("replay", "copy", "keyless", "--to", "tidy", "--execute")
     assert "takes no record without a key" in said
+
+
+def test_a_header_whose_name_is_no_text_stops_nobody(headrace: CommandLine) -> None:
+    """librdkafka's binding for Python raises SystemError for it, Kafka's own client reads on."""
+    headrace("topics", "create", "bytes", "--config", "retention.ms=-1")
+    produce_with_header_name(headrace, "bytes", b"\xff\xfea")
+    add(headrace, "bytes", 1, [7])
+    assert "7" in headrace("consume", "bytes", "--headers", "--pretty")
+    headrace("topics", "create", "bytes-copy")
+    words = ("replay", "copy", "bytes", "--to", "bytes-copy", "--times", "now", "--execute")
+    assert headrace.json(*words)["copied"] == 2
+    [first, _] = headrace.json_lines("consume", "bytes-copy")
+    assert [header["name"] for header in first["headers"]][0].endswith("a")
+    handled: list[bytes | None] = []
+    app = App(headrace.bootstrap, group="bytes-app", delay="off")
+
+    @app.on("bytes")
+    def handle(message: Message) -> None:
+        handled.append(message.value)
+
+    with app.running():
+        eventually(lambda: len(handled) == 2)
+
+
+def produce_with_header_name(headrace: CommandLine, topic: str, name: bytes) -> None:
+    stands_for = "x" * len(name)
+    record = record_batch.Record(b"k", b"1", [record_batch.RecordHeader(stands_for, b"v")], 1)
+    batch = bytearray(record_batch.build([record]).replace(stands_for.encode(), name))
+    checksum = crc32c.crc32c(bytes(batch[record_batch.ATTRIBUTES_AT :]))
+    struct.pack_into(">I", batch, record_batch.CRC_AT, checksum)
+    data = produce.TopicProduceData(
+        name=topic, partition_data=[produce.PartitionProduceData(0, bytes(batch))]
+    )
+    host, _, port = headrace.bootstrap.rpartition(":")
+    with Wire(cluster_of(headrace), (host, int(port))) as wire:
+        answer = wire.ask(produce, produce.ProduceRequest(None, -1, 5_000, [data]), version=9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
