@@ -27,6 +27,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    false,
     func,
     insert,
     select,
@@ -130,7 +131,7 @@ class ParkedRows:
         rows = [self._row(record) for record in records]
         # A row that is there was brought back by an earlier parking, or comes from one that was
         # killed: it has the same contents, and waits from now on.
-        again = {"brought_back": False}
+        again = {"brought_back": false()}  # written out: PyMySQL takes no parameters there
         keys = TABLE.primary_key
         with _in_words(), self._engine.begin() as db:
             match db.dialect.name:
