@@ -19,8 +19,8 @@ from headrace.services.replay.shadow_run import ShadowOutcome, ShadowRun
 from headrace.testing import Broker
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
+def eventually(is_so: Callable[[], bool], within_s: float = 180) -> None:
+    deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -61,25 +61,31 @@ def shadowed(app: App, name: str) -> ShadowOutcome:
     return run.outcome(span, None)
 
 
-def test_the_same_handler_gives_the_same_results_and_touches_nothing_of_the_app() -> None:
+MANY = pytest.param(100_000, marks=[pytest.mark.full, pytest.mark.timeout(1_800)])
+
+
+@pytest.mark.parametrize("count", [30, MANY])
+def test_the_same_handler_gives_the_same_results_and_touches_nothing_of_the_app(
+    count: int,
+) -> None:
     with Broker() as broker:
-        prepared(broker, 30)
+        prepared(broker, count)
         handled: list[int] = []
         with billing(broker, 2, handled).running():
-            eventually(lambda: sum(committed(broker, "billing").values()) == 30)
+            eventually(lambda: sum(committed(broker, "billing").values()) == count, within_s=900)
         offsets = committed(broker, "billing")
 
         outcome = shadowed(billing(broker, 2, handled), "monday")
-        assert sorted(handled[30:]) == list(range(1, 31))
+        assert sorted(handled[count:]) == list(range(1, count + 1))
         [found] = outcome.comparisons
-        assert (found.topic, found.same, found.is_equal) == ("bills", 30, True)
+        assert (found.topic, found.same, found.is_equal) == ("bills", count, True)
         assert committed(broker, "billing") == offsets
         spans = Topics(Producer(broker.bootstrap).connection).spans(
             ["bills", "bills.shadow-monday"]
         )
         assert {t: sum(e for _, e in found.values()) for t, found in spans.items()} == {
-            "bills": 30,
-            "bills.shadow-monday": 30,
+            "bills": count,
+            "bills.shadow-monday": count,
         }
 
 

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
 from headrace.services.backlog import parking as parking_module
 from headrace.services.backlog.parking import CannotPark, Parking, Step, store_at
 from headrace.services.replay import copying as copying_module
@@ -282,3 +283,39 @@ def test_small_transactions_change_nothing(
         headrace.json("backlog", "bring-back", *words, "--from", place, "--execute")["copied"] == 21
     )
     assert handled_until(headrace, topic, handled, 21) == list(range(10, 31))
+
+
+def test_an_undo_undoes_both_of_two_parkings_at_once(headrace: CommandLine, place: str) -> None:
+    """Both looked at the group before either moved it, so both have moved it."""
+    topic = f"race-{'file' if '/parked' in place else 'row'}"
+    handled = app_that_is_behind(headrace, topic, done=10, behind=20)
+    group = f"{topic}-app"
+    parking = parking_at(headrace)
+    for _ in range(2):
+        for _ in parking.park(parking.plan(topic, group), place, by="me"):
+            pass
+        # As if the other had not been there: the group is where both have seen it.
+        headrace("groups", "reset", group, "--topic", topic, "--to-offset", "5", "--execute")
+    commit(headrace, group, topic, 15, 15)
+    headrace("replay", "undo", group, "--execute")
+    words = ("backlog", "bring-back", topic, "--group", group, "--from", place, "--execute")
+    assert "Nothing of" in headrace.failure(*words)
+    assert handled_until(headrace, topic, handled, 20) == list(range(10, 30))
+
+
+def test_two_returns_at_once_send_each_record_once(headrace: CommandLine, place: str) -> None:
+    topic = f"returns-{'file' if '/parked' in place else 'row'}"
+    handled = app_that_is_behind(headrace, topic, done=10, behind=20)
+    group = f"{topic}-app"
+    headrace("backlog", "park", topic, "--group", group, "--to", place, "--execute")
+    parking = parking_at(headrace)
+    one = parking.bring_back_plan(topic, group, place, Selection(), by="one")
+    two = parking.bring_back_plan(topic, group, place, Selection(key=b"k3"), by="two")
+    steps = parking.bring_back(*one, group, Pace(rate=100))
+    next(steps)
+    with pytest.raises(CannotPark, match="Another command"):
+        list(parking.bring_back(*two, group, Pace()))
+    with pytest.raises(ClientError):  # fenced by the second, which has sent nothing
+        list(steps)
+    headrace("backlog", "bring-back", topic, "--group", group, "--from", place, "--execute")
+    assert handled_until(headrace, topic, handled, 20) == list(range(10, 30))

@@ -253,3 +253,35 @@ def test_an_abort_in_the_middle_brings_what_was_not_handled(headrace: CommandLin
     rest = handled_until(headrace, "half", handled, 25)
     assert set(through) | set(rest) == set(range(10, 50))
     assert "No backlog of half is being widened" in headrace.failure(*words)
+
+
+def test_a_widening_that_is_killed_before_its_first_record_can_begin_again(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(headrace, "early", 1, 20)
+    commit(headrace, "early-readers", "early", 5)
+    widening = widening_of(headrace)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(widening_module.Copying, "copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            next(widening.run(widening.plan("early", "early-readers", 3), by="me"))
+    assert wide_topic("early", "early-readers") in topics_of(headrace)
+    plan = forwarded(headrace, "early", "early-readers")
+    assert plan.entry is not None and plan.entry.copied == 15
+
+
+def test_two_widenings_at_once_forward_each_record_once(headrace: CommandLine) -> None:
+    filled(headrace, "twin", 1, 20)
+    commit(headrace, "twins", "twin", 5)
+    one, two = widening_of(headrace), widening_of(headrace)
+    plans = one.plan("twin", "twins", 3), two.plan("twin", "twins", 3)
+    first, second = one.run(plans[0], by="one"), two.run(plans[1], by="two")
+    next(first)
+    next(second)
+    first.close()
+    second.close()
+    assert len(headrace("consume", wide_topic("twin", "twins")).splitlines()) == 15

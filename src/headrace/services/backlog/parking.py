@@ -38,6 +38,7 @@ from headrace.services.replay.selection import Selection
 RECORDS_PER_WRITE = 500
 BYTES_PER_WRITE = 4 << 20
 NAMED = "bring-back"
+Offsets = list[tuple[str, int, int | None]]
 LOOK_EVERY_S = 0.5
 
 
@@ -189,7 +190,10 @@ class Parking:
         }
         if entry is None and not spans:
             raise CannotPark(f"Nothing of {topic} is parked for group {group} there.")
-        request = CopyRequest(name, topic, to_topic, wanted, by=by, loop_guarded=False)
+        request = CopyRequest(
+            name, topic, to_topic, wanted, by=by, loop_guarded=False,
+            fences=f"{NAMED}/{topic}/{group}",
+        )  # fmt: skip
         return store, CopyPlan(request, topic_id, spans, same_partitions=True, entry=entry)
 
     def bring_back(
@@ -212,7 +216,17 @@ class Parking:
             settle=lambda records: store.mark_brought_back(
                 [(record.partition, record.offset) for record in records]
             ),
+            begin=lambda: self._require_alone(plan, group),
         )
+
+    def _require_alone(self, plan: CopyPlan, group: str) -> None:
+        """Another return, by other conditions, may have begun meanwhile and sent the same."""
+        for entry in self._returning(plan.request.topic, group, plan.topic_id):
+            if entry.name != plan.request.name:
+                raise CannotPark(
+                    f"Another command brings records of {entry.topic} back to {group}: let it end "
+                    "first."
+                )
 
     def _run(
         self, topic: str, group: str, topic_id: str, wanted: Selection
@@ -226,7 +240,9 @@ class Parking:
                 f"Records of {topic} are being brought back to {group} by other conditions: "
                 "let that command end first."
             )
-        return f"{NAMED}/{topic}/{group}/{asked}/{self._now_ms()}", None
+        known = journal.read_journal(self._connection)
+        number = known.next_number(f"{NAMED}/{topic}/{group}/", retry_topic(topic, group))
+        return f"{NAMED}/{topic}/{group}/{asked}/{number}", None
 
     def _returning(self, topic: str, group: str, topic_id: str) -> list[CopyEntry]:
         """Returns to this group that began and have not ended."""
@@ -254,8 +270,8 @@ class Parking:
         known = journal.read_journal(self._connection)
         committed: dict[int, int] | None = None
         for run in store.runs():
-            last = known.last_of_parking(run.name)
-            if last is None or _puts_behind(last, run) == run.moved:
+            counts = _counts(known.moves, run, topic, group)
+            if counts is None or counts == run.moved:
                 continue
             if run.moved:
                 store.settle(run.name, moved=False)
@@ -270,9 +286,28 @@ class Parking:
                 store.settle(run.name, moved=True)
 
 
-def _puts_behind(entry: GroupEntry, run: ParkingRun) -> bool:
-    given = {p: offset for _, p, offset in entry.given}
-    return all(given.get(p) == end for p, (_, end) in run.spans.items())
+def _counts(moves: list[GroupEntry], run: ParkingRun, topic: str, group: str) -> bool | None:
+    """What the journal says of a parking: whether the group stands behind it; None: nothing.
+
+    Two commands that park the same stretch at once both move the group: an undo undoes both.
+    """
+    found: bool | None = None
+    for entry in moves:
+        if entry.group != group or not entry.parking:
+            continue
+        if entry.parking == run.name:
+            found = _ends_at(entry.given, run, topic)
+        elif found is not None and entry.action == journal.UNDONE:
+            if _ends_at(entry.former, run, topic):
+                found = _ends_at(entry.given, run, topic)
+            elif _ends_at(entry.given, run, topic):
+                found = True
+    return found
+
+
+def _ends_at(places: Offsets, run: ParkingRun, topic: str) -> bool:
+    at = {p: offset for name, p, offset in places if name == topic}
+    return all(at.get(p) == end for p, (_, end) in run.spans.items())
 
 
 def store_at(to: str, owner: Owner) -> ParkedStore:

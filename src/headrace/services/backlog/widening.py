@@ -121,14 +121,12 @@ class Widening:
         *,
         few_left: int = FEW_LEFT,
         sleep: Callable[[float], None] = time.sleep,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._few_left = few_left
         self._sleep = sleep
-        self._now_ms = now_ms
 
     # ---- the plan
 
@@ -141,7 +139,7 @@ class Widening:
         entry = self._begun(topic, group, topic_id)
         if entry is None:
             groups.require_inactive(group)
-            if there is not None:
+            if there is not None and any(Topics(self._connection).written([wide]).values()):
                 raise CannotWiden(f"Topic {wide} is there already, and no widening knows of it.")
         committed = groups.committed(group)
         spans = self._spans(topic, committed, entry)
@@ -156,7 +154,7 @@ class Widening:
             partitions,
             partitions * times if there is None else len(there.partitions),
             spans,
-            f"widen/{topic}/{group}/{self._now_ms()}" if entry is None else entry.name,
+            self._next_name(topic, group) if entry is None else entry.name,
             entry,
             left_alone=[p for p in range(partitions) if p not in spans],
             retries=self._waiting(retry_topic(topic, group), committed),
@@ -179,6 +177,11 @@ class Widening:
                     f"Delete {entry.to_topic} if nobody needs what is in it."
                 )
         return next((each for each in reversed(found) if each.topic_id == topic_id), None)
+
+    def _next_name(self, topic: str, group: str) -> str:
+        prefix = f"widen/{topic}/{group}/"
+        known = journal.read_journal(self._connection)
+        return f"{prefix}{known.next_number(prefix, wide_topic(topic, group))}"
 
     def _is_lost(self, entry: CopyEntry) -> bool:
         topics = Topics(self._connection)

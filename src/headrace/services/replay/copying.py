@@ -59,6 +59,7 @@ class CopyRequest:
     # A user's replay passes over what replays have carried in a circle. What moves a group behind
     # its copies must not: headers that anybody may write would make records disappear.
     loop_guarded: bool = True
+    fences: str = ""  # copies of the same word end each other; "": those of the same name do
 
 
 @dataclass(slots=True)
@@ -164,20 +165,25 @@ class Copying:
         read: Read | None = None,
         settle: Settle | None = None,
         goes_on: bool = False,
+        begin: Callable[[], None] | None = None,
     ) -> Iterator[CopyEntry]:
         """Yields how far it is after each transaction; the last one is done.
 
         `read` gives the records, if they are not in the topic; `settle` is told after each
         transaction which of them it has written. A copy that `goes_on` ends where the plan's spans
-        end now, and is not done: a later one takes it further.
+        end now, and is not done: a later one takes it further. `begin` is called when others are
+        fenced, and may refuse.
         """
         request = plan.request
         journal.ensure_journal(self._target)
         with Producer(
-            self._target, transactional_id=f"headrace-replay-{escaped(request.name)}"
+            self._target,
+            transactional_id=f"headrace-replay-{escaped(request.fences or request.name)}",
         ) as producer:
             # First fence whoever is at it, then look how far it came: nothing comes in between.
             producer.prepare_transactions()
+            if begin is not None:
+                begin()
             entry = journal.read_journal(self._target).copies.get(request.name)
             plan.to_topic_id = self._target_id(request)
             if entry is None:

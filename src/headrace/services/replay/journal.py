@@ -83,8 +83,13 @@ class Journal:
     def last_move(self, group: str) -> GroupEntry | None:
         return next((each for each in reversed(self.moves) if each.group == group), None)
 
-    def last_of_parking(self, parking: str) -> GroupEntry | None:
-        return next((each for each in reversed(self.moves) if each.parking == parking), None)
+    def next_number(self, prefix: str, to_topic: str) -> int:
+        """For the name of a run that follows those of the same kind. Two commands that begin at
+        once get the same one, so that one of them is fenced."""
+        names = [e.name for e in self.copies.values() if e.to_topic == to_topic]
+        names += [e.reason.rpartition(" ")[2] for e in self.moves]
+        ends = [name.rpartition("/")[2] for name in names if name.startswith(prefix)]
+        return 1 + max((int(end) for end in ends if end.isdecimal()), default=-1)
 
 
 def ensure_journal(connection: Connection) -> None:
