@@ -150,3 +150,14 @@ def test_what_the_group_has_not_read_yet_is_not_sent_to_it() -> None:
     assert dress(record(offset=6)) is None
     assert dress(record(offset=5)) is not None
     assert retried("T", "r", {}, new_ids=None)(record()) is None
+
+
+def test_a_leap_of_the_clock_holds_a_replay_up_for_a_while_only() -> None:
+    pace = Pace(speed=1.0, longest_wait_s=60.0)
+    assert pace.wait_s(0, 100.0) == 0
+    assert pace.wait_s(1_790_000_000_000, 100.0) == 60  # from 1970 to 2026
+    assert pace.shortened == 1
+    assert pace.wait_s(1_790_000_002_000, 160.0) == 2
+    assert pace.wait_s(5_000, 162.0) == 0  # back to 1970, and on from there
+    assert pace.wait_s(8_000, 162.0) == 3
+    assert pace.shortened == 1
