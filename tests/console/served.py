@@ -99,6 +99,11 @@ class Visitor:
         fields = {"user": user, "password": password, "to": to}
         return self.post("/login", fields, token=token)
 
+    def get_cookies(self) -> dict[str, str]:
+        """Those that the first page gives."""
+        self.get("/")
+        return self.cookies
+
     def get(self, path: str, **headers: str) -> Answer:
         return self._ask("GET", path, None, headers)
 

@@ -16,6 +16,7 @@ import typer
 from headrace.cli import output
 from headrace.cli.cluster_options import At, Json, cluster_options
 from headrace.cli.failure import Failure
+from headrace.client.acl_kits import FOR_CONSUMERS, FOR_PRODUCERS
 from headrace.client.acls import Acl, AclFilter, Acls, number, word
 from headrace.client.errors import ClientError
 from headrace.protocol.acls import (
@@ -86,15 +87,6 @@ AsConsumer = Annotated[
     bool, typer.Option("--consumer", help="What reading in a group needs, on --topic and --group.")
 ]
 Deny = Annotated[bool, typer.Option("--deny", help="Entries that deny, not those that allow.")]
-
-FOR_PRODUCERS = {
-    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
-    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
-}
-FOR_CONSUMERS = {
-    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
-    ResourceType.GROUP: (Operation.READ,),
-}
 
 Named = dict[ResourceType, list[str]]
 Said = TypeVar("Said")

@@ -40,6 +40,7 @@ from headrace.console.pages import (
     outbox,
     overview,
     pipelines,
+    rights,
     security,
     sending,
     topic_changes,
@@ -48,9 +49,9 @@ from headrace.console.pages import (
 )
 from headrace.console.query import Unreadable
 from headrace.console.rendering import link
-from headrace.console.security.guard import LARGEST_BODY_BYTES, Guard, Refused
+from headrace.console.security.guard import LARGEST_BODY_BYTES, OF_SESSIONS, Guard, Refused
 from headrace.console.security.logins import People, Person
-from headrace.console.security.tokens import COOKIE, Tokens
+from headrace.console.security.tokens import Tokens
 
 log = logging.getLogger("headrace.console")
 
@@ -111,6 +112,12 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/pipelines", pipelines.show),
     ("GET", "/cluster", cluster.show),
     ("GET", "/security", security.show),
+    ("POST", "/security/users", rights.set_user),
+    ("POST", "/security/users/remove", rights.remove_user),
+    ("POST", "/security/acls", rights.add_entries),
+    ("POST", "/security/acls/remove", rights.remove_entry),
+    ("POST", "/security/quotas", rights.set_limit),
+    ("POST", "/security/quotas/remove", rights.remove_limit),
     ("GET", "/login", login.show),
     ("POST", "/login", login.log_in),
     ("POST", "/logout", login.log_out),
@@ -136,6 +143,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 HEADINGS = {
     400: "That cannot be read",
     401: "Log in first",
+    408: "Too slow",
     429: "Too often",
     403: "Not allowed",
     404: "Not found",
@@ -183,8 +191,8 @@ def application(console: Console) -> web.Application:
         if console.people is not None:
             now_s = time.monotonic()
             for gone in console.people.sweep(now_s):
-                await gone.access.close()
-            person = console.people.of(request.cookies.get(COOKIE), now_s)
+                await console.part_with(gone)
+            person = console.people.of(request.cookies.get(console.guard.cookie), now_s)
         _person.set(person)
         response = await _answer(console.seen_by(person), request, handler)
         if not response.prepared:  # a live part has sent its headers long ago
@@ -229,13 +237,16 @@ async def _close(console: Console) -> None:
 
 async def _end_streams(console: Console) -> None:
     for stream in list(console.streams):
-        if stream is not None:
-            stream.cancel()
+        stream.cancel()
 
 
 async def _answer(console: Console, request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         await console.guard.check(request)
+    except Refused as refusal:  # of a stranger, or a page that is out of date: nothing was asked
+        log.info("refused: %s %.200r: %s", request.method, request.path, refusal)
+        return _failure(console, request, refusal.status, str(refusal), noted=False)
+    try:
         if console.people is not None and console.person is None and not _is_open(request.path):
             return _to_login(request)
         return await handler(request)
@@ -245,7 +256,9 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
         # The password was changed, or the user removed, since the person has logged in.
         if console.people is None:
             return _failure(console, request, 502, _sentence(refusal))
-        console.people.end(console.guard.session_of(request))
+        gone = console.people.end(console.guard.session_of(request))
+        if gone is not None:
+            await console.part_with(gone)
         return _to_login(request)
     except web.HTTPException as known:
         sentence = "There is no such page." if known.status == 404 else f"{known.reason}."
@@ -284,9 +297,10 @@ def _sentence(failure: Exception) -> str:
 
 
 def _failure(
-    console: Console, request: web.Request, status: int, sentence: str
+    console: Console, request: web.Request, status: int, sentence: str, *, noted: bool = True
 ) -> web.StreamResponse:
-    if request.method == "POST" and status != 421:
+    """`noted`: in the audit, if it was to be a change; a login notes its own."""
+    if noted and request.method == "POST" and request.path not in OF_SESSIONS:
         address = request.remote or ""
         console.audit.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
     if status == 421:  # to a stranger not even a page

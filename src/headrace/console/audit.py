@@ -1,7 +1,9 @@
-"""Who changed what by this console: a file of JSON lines, the newest in memory, and the log.
+"""Who changed what by this console: files of JSON lines, the newest in memory, and the log.
 
 Every change is noted when it is done, and when it was refused. Values of messages and passwords are
-never part of it. The file is bounded: at LARGEST_FILE_BYTES it becomes the one before, `.1`.
+never part of it. A file is bounded: at LARGEST_FILE_BYTES it becomes the one before, `.1`. Logins
+have a file of their own: strangers can fail to log in as often as they like, and must not push out
+what people have changed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ LARGEST_FILE_BYTES = 8 << 20
 READ_AT_START_BYTES = 256 << 10
 MOST_REMEMBERED = 1_000
 LONGEST_TEXT = 500
+LONGEST_NAME = 200  # of a person, and of a path: both may be a stranger's
+CHANGES, LOGINS = "audit.jsonl", "logins.jsonl"
+LOGIN_PATH = "/login"
 
 
 @dataclass(slots=True)
@@ -37,20 +42,28 @@ class Audit:
     wall_ms: Callable[[], int]
     folder: Path | None = None  # None: only in memory and in the log
     problem: str = ""  # why the file could not be written
-    recent: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_REMEMBERED))
+    _changes: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_REMEMBERED))
+    _logins: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_REMEMBERED))
 
     def __post_init__(self) -> None:
         if self.folder is not None:
-            self.recent.extend(_read(self.folder / "audit.jsonl"))
+            self._changes.extend(_read(self.folder / CHANGES))
+            self._logins.extend(_read(self.folder / LOGINS))
+
+    @property
+    def recent(self) -> list[Change]:
+        """The oldest first."""
+        return sorted((*self._logins, *self._changes), key=lambda change: change.at_ms)
 
     def note(self, person: str, address: str, path: str, what: str, *, done: bool) -> None:
         """Never raises: a change that is done is done."""
+        person, path = person[:LONGEST_NAME], path[:LONGEST_NAME]
         change = Change(self.wall_ms(), person, address, path, what[:LONGEST_TEXT], done)
-        self.recent.append(change)
+        (self._logins if path == LOGIN_PATH else self._changes).append(change)
         line = json.dumps(asdict(change))
         log.info("%s", line)
         if self.folder is not None:
-            self._write(self.folder / "audit.jsonl", line)
+            self._write(self.folder / (LOGINS if path == LOGIN_PATH else CHANGES), line)
 
     def _write(self, path: Path, line: str) -> None:
         try:

@@ -47,7 +47,7 @@ class Console:
     redrives: RedriveJobs = field(default_factory=lambda: RedriveJobs(now_ms))
     outboxes: tuple[str, ...] = ()  # addresses of databases
     pipelines: Path = Path()  # the folder of their state
-    streams: set[asyncio.Task[Any] | None] = field(default_factory=set)  # live parts that are open
+    streams: dict[asyncio.Task[Any], str] = field(default_factory=dict)  # live parts, by browser
 
     @property
     def commands(self) -> Commands:
@@ -56,6 +56,11 @@ class Console:
     def seen_by(self, person: Person | None) -> Console:
         """The same console, with a person's own way to the cluster."""
         return self if person is None else replace(self, access=person.access, person=person)
+
+    async def part_with(self, person: Person) -> None:
+        """Their session is over: what they started stops, and their password is forgotten."""
+        self.redrives.stop_all_of(person)
+        await person.access.close()
 
     @property
     def by(self) -> str:
@@ -100,10 +105,13 @@ class Console:
         *,
         command: str | None = None,
         good: bool = True,
+        told_once: str = "",
     ) -> web.Response:
-        """Go on to a page that tells what was done; a reload there does nothing again."""
+        """Go on to a page that tells what was done; a reload there does nothing again. What is
+        `told_once` is for this person's eyes, and no part of the audit."""
         self.audit.note(self.by, request.remote or "", request.path, said, done=good)
-        self.notices.put(self.guard.session_of(request), Notice(said, good, command))
+        notice = Notice(said, good, command, told_once)
+        self.notices.put(self.guard.session_of(request), notice)
         return web.Response(status=SEE_OTHER, headers={"Location": to})
 
 

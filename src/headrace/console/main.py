@@ -19,6 +19,7 @@ from headrace.client.connection import Connection
 from headrace.console.application import application, make_console
 from headrace.console.security.addresses import is_everywhere, is_loopback, our_names
 from headrace.console.security.logins import uses_passwords
+from headrace.console.security.tokens import cookie_name
 
 Say = Callable[[str], None]
 
@@ -100,6 +101,7 @@ class Site:
         self.console.guard.names = our_names(
             self._settings.host, port, self._settings.names, tls=self._tls is not None
         )
+        self.console.guard.cookie = cookie_name(port, tls=self._tls is not None)
         named = self._settings.names or (self._settings.host,)
         host = f"[{named[0]}]" if ":" in named[0] else named[0]
         return f"{'http' if self._tls is None else 'https'}://{host}:{port}"

@@ -17,6 +17,7 @@ class Notice:
     text: str
     good: bool = True
     command: str | None = None  # that does the same
+    secret: str = ""  # such as a password that was made up
 
 
 class Notices:

@@ -19,7 +19,7 @@ def text_in(given: Mapping[str, Any], name: str, default: str = "") -> str:
 
 
 def needed(given: Mapping[str, Any], name: str, what: str) -> str:
-    if not (found := text_in(given, name)):
+    if not (found := text_in(given, name)).strip():
         raise Unreadable(f"{what} is missing.")
     return found
 

@@ -1,20 +1,25 @@
 """Letters that are sent again at a rate, in the background, with progress that pages show.
 
-One at a time for each topic, few at once, and each stops when the console does or when somebody
-says so: what was sent is recorded (`services/redrive`), so the same action goes on from there.
+One at a time for each topic, few at once, and each stops when the console does, when its person
+logs out or when somebody says so: what was sent is recorded (`services/redrive`), so the same
+action goes on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from headrace.client.errors import ClientError
 from headrace.console.access.cluster_access import TooBusy
 from headrace.services.redrive.service import Step
+
+log = logging.getLogger("headrace.console.redrive")
 
 MOST_AT_ONCE = 4
 MOST_REMEMBERED = 50
@@ -34,6 +39,7 @@ class RedriveJob:
     ended_ms: int | None = None
     failure: str = ""
     stopped_by: str = ""  # who told it to stop
+    owner: object = None  # whose login it uses; None: the console's own
 
     @property
     def is_over(self) -> bool:
@@ -46,6 +52,8 @@ class RedriveJobs:
         self._numbers = itertools.count(1)
         self._jobs: OrderedDict[int, RedriveJob] = OrderedDict()
         self._tasks: set[asyncio.Future[None]] = set()
+        # Threads of their own: jobs last for hours, and logins wait for no job.
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="redrive")
         self._is_closed = False
 
     def of(self, topic: str) -> list[RedriveJob]:
@@ -53,32 +61,46 @@ class RedriveJobs:
         return [job for job in reversed(self._jobs.values()) if job.topic == topic]
 
     def start(
-        self, topic: str, by: str, rate: float, steps: Callable[[], Iterator[Step]]
+        self,
+        topic: str,
+        by: str,
+        rate: float,
+        steps: Callable[[], Iterator[Step]],
+        owner: object = None,
     ) -> RedriveJob:
         running = [job for job in self._jobs.values() if not job.is_over]
         if any(job.topic == topic for job in running):
             raise ClientError(f"Letters of {topic} are being sent again already; stop that first.")
         if len(running) >= MOST_AT_ONCE:
             raise TooBusy("Letters of several topics are being sent again; wait for one to end.")
-        job = RedriveJob(next(self._numbers), topic, by, rate, self._wall_ms())
+        job = RedriveJob(next(self._numbers), topic, by, rate, self._wall_ms(), owner=owner)
+        over = [each.id for each in self._jobs.values() if each.is_over]
+        for id in over[: max(len(self._jobs) + 1 - MOST_REMEMBERED, 0)]:
+            del self._jobs[id]
         self._jobs[job.id] = job
-        while len(self._jobs) > MOST_REMEMBERED:
-            self._jobs.popitem(last=False)
-        task = asyncio.ensure_future(asyncio.to_thread(self._run, job, steps))
+        task = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return job
 
-    def stop(self, id: int, by: str) -> RedriveJob | None:
-        job = self._jobs.get(id)
-        if job is not None and not job.is_over:
+    def get(self, id: int) -> RedriveJob | None:
+        return self._jobs.get(id)
+
+    def stop(self, job: RedriveJob, by: str) -> None:
+        if not job.is_over:
             job.stopped_by = by
-        return job
+
+    def stop_all_of(self, owner: object) -> None:
+        """Whose session is over: nothing goes on with their rights."""
+        for job in self._jobs.values():
+            if job.owner is owner:
+                self.stop(job, "the end of the session")
 
     async def close(self) -> None:
         self._is_closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, job: RedriveJob, steps: Callable[[], Iterator[Step]]) -> None:
         found = steps()
@@ -94,6 +116,9 @@ class RedriveJobs:
                     break
         except ClientError as failure:
             job.failure = str(failure)
+        except Exception:
+            log.exception("a redrive of %s failed", job.topic)
+            job.failure = "this is a mistake in the console; its log says more"
         finally:
             close = getattr(found, "close", None)
             if close is not None:

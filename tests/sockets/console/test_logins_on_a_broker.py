@@ -152,6 +152,25 @@ def test_a_person_sees_and_does_what_their_rights_allow(console: Served, visitor
     assert refused.status == 502 and "orders" in visitor.get("/topics").said()
 
 
+def test_rights_are_changed_by_those_who_may_and_by_nobody_else(
+    node: SecuredServer, console: Served, certificates: Certificates
+) -> None:
+    ann, admin = (console.visitor(certificates.ca) for _ in range(2))
+    ann.log_in("ann", PASSWORD)
+    admin.log_in("admin", PASSWORD)
+    before = Admin(at(node, "admin")).acls.find()
+    right = {"principal": "ann", "access": "all", "resource_type": "topic", "resource": "*"}
+    for path, fields in (
+        ("/security/acls", right),
+        ("/security/users", {"user": "ann", "password": "long enough"}),
+        ("/security/quotas", {"user": "ann", "limit": "producer_byte_rate", "amount": "9"}),
+    ):
+        assert ann.post(path, fields).status == 502, path
+    assert Admin(at(node, "admin")).acls.find() == before
+    done = admin.post("/security/acls", {**right, "principal": "bob", "resource": "for-bob"})
+    assert "User:bob may do everything with topic for-bob" in done.said()
+
+
 def test_lag_over_time_comes_from_the_consoles_own_user_for_those_who_may_see_it(
     console: Served, visitor: Visitor
 ) -> None:
@@ -185,10 +204,11 @@ def test_changes_are_noted_with_names_and_without_secrets(
         visitor.post("/create-topic", {"name": "made-by-admin"})
         visitor.post("/topics/made-by-admin/delete", {"typed": "another"})
     lines = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]
-    mine = [(each["person"], each["what"], each["done"]) for each in lines][-3:]
-    assert mine[0] == ("admin", "Logged in.", True)
-    assert mine[1] == ("admin (console)", "Created made-by-admin.", True)
-    assert mine[2][0] == "admin (console)" and mine[2][1].startswith("Refused: Type the name")
+    mine = [(each["person"], each["what"], each["done"]) for each in lines][-2:]
+    assert mine[0] == ("admin (console)", "Created made-by-admin.", True)
+    assert mine[1][0] == "admin (console)" and mine[1][1].startswith("Refused: Type the name")
+    logins = (state / "logins.jsonl").read_text().splitlines()
+    assert json.loads(logins[-1])["person"] == "admin" and "Logged in." in logins[-1]
     everything = "".join(path.read_bytes().decode(errors="replace") for path in state.iterdir())
     assert PASSWORD not in everything and PASSWORD not in caplog.text
 
@@ -203,6 +223,23 @@ def test_wrong_passwords_are_refused_and_soon_not_even_tried(
         assert "guess" not in answer.text
     assert visitor.log_in("mallory", "guess").status == 429
     assert "Overview" in console.visitor(certificates.ca).log_in("ann", PASSWORD).said()
+
+
+def test_a_wrong_password_does_not_lose_the_page_that_was_asked_for(visitor: Visitor) -> None:
+    wrong = visitor.log_in("bob", "wrong", to="/topics?q=a")
+    assert '<input type="hidden" name="to" value="/topics?q=a">' in wrong.text
+
+
+def test_a_person_whose_login_is_refused_later_leaves_nothing_behind(
+    console: Served, visitor: Visitor
+) -> None:
+    visitor.log_in("ann", PASSWORD)
+    people = console.site.console.people
+    assert people is not None
+    person = people.all()[-1]
+    person.access.connection.settings["sasl.password"] = "changed meanwhile"
+    assert visitor.get("/topics/orders/messages").status == 303
+    assert "sasl.password" not in person.access.connection.settings, "it is forgotten"
 
 
 def test_beyond_this_machine_only_with_tls_a_login_and_a_name(

@@ -26,6 +26,7 @@ from headrace.console.security.logins import (
     LONGEST_S,
     MOST_OF_A_NAME,
     MOST_OF_AN_ADDRESS,
+    MOST_OF_ONE,
     MOST_PEOPLE,
     WINDOW_S,
     LoginLimits,
@@ -166,6 +167,17 @@ def test_sessions_end_by_themselves_and_are_bounded() -> None:
     assert people.of(None, 0) is None and people.end("never") is None
 
 
+def test_whoever_logs_in_again_and_again_ends_their_own_sessions() -> None:
+    people, access = People(), cast(ClusterAccess, None)
+    people.begin("other", Person("bob", access, 0, 0))
+    for number in range(MOST_OF_ONE):
+        assert people.begin(f"s{number}", Person("ann", access, number, number)) == []
+    for number in range(MOST_PEOPLE * 2):
+        [gone] = people.begin(f"more{number}", Person("ann", access, 50, 50))
+        assert gone.name == "ann"
+    assert people.of("other", 60) is not None and len(people) == MOST_OF_ONE + 1
+
+
 def test_guessing_is_slow_by_name_by_address_and_in_all() -> None:
     limits = LoginLimits()
     for number in range(MOST_OF_A_NAME):
@@ -192,6 +204,9 @@ def test_the_audit_is_kept_bounded_and_readable(
     files = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert files == ["audit.jsonl", "audit.jsonl.1"]
     assert all(path.stat().st_size < 4_000 for path in (tmp_path / "new").iterdir())
+    for _ in range(90):
+        kept.note("m" * 9_000, "::1", "/login", "Login failed.", done=False)
+    assert "29" in (tmp_path / "new" / "audit.jsonl").read_text(), "failed logins push nothing out"
     assert (tmp_path / "new" / "audit.jsonl").stat().st_mode & 0o077 == 0
     (tmp_path / "new" / "audit.jsonl").open("a").write("no line of ours\n{}\n")
     again = Audit(lambda: 8, tmp_path / "new")

@@ -90,7 +90,10 @@ def _parse(expression: str) -> Term:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         raise FilterRefused(f"cannot read the filter {expression!r}: {problem}") from None
-    return _term(tree.body, depth=0)
+    try:
+        return _term(tree.body, depth=0)
+    except RecursionError:  # what is not part of the language may nest deeper than it can be told
+        raise FilterRefused(f"a filter is nested at most {DEEPEST_EXPRESSION} deep") from None
 
 
 def _term(node: ast.expr, depth: int) -> Term:
@@ -182,7 +185,7 @@ def _comparison(node: ast.Compare, depth: int) -> Term:
             try:
                 if not check(left, right):
                     return False
-            except TypeError:  # a number against a text, or against nothing
+            except (TypeError, RecursionError):  # a number against a text; documents too deep
                 return False
             left = right
         return True

@@ -18,6 +18,8 @@ from typing import Any
 LONGEST_SCHEMA = 60_000
 DEEPEST = 40
 MOST_ITEMS = 20_000
+# The time to write bytes as decimal digits grows with their square: a megabyte takes minutes.
+LONGEST_DECIMAL_BYTES = 128
 REGISTRY_PREFIX, SINGLE_OBJECT_PREFIX = 5, 10
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
@@ -66,7 +68,9 @@ class Schema:
                 self._name(schema.get("items"), space, depth + 1)
             elif kind == "map":
                 self._name(schema.get("values"), space, depth + 1)
-            elif isinstance(kind, dict | list):
+            elif kind == "enum":
+                _require_symbols(schema.get("symbols"))
+            elif kind != "fixed":
                 self._name(kind, space, depth + 1)
         elif not isinstance(schema, str):
             raise AvroRefused(f"{schema!r} is no type of a schema.")
@@ -110,13 +114,13 @@ class _Reading:
             if schema not in self._named:
                 raise AvroRefused(f"The schema does not say what {schema!r} is.")
             return self.value(self._named[schema], depth + 1)
-        kind = schema.get("type")
+        kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.value(kind, depth + 1)
         if kind in ("record", "error"):
             return {one["name"]: self.value(one.get("type"), depth + 1) for one in schema["fields"]}
         if kind == "enum":
-            symbols = schema.get("symbols") or []
+            symbols = schema["symbols"]
             return symbols[self._index(len(symbols), "symbol")]
         if kind == "array":
             return self._blocks(lambda: self.value(schema.get("items"), depth + 1))
@@ -179,6 +183,11 @@ class _Reading:
         return self.raw[self.at - count : self.at]
 
 
+def _require_symbols(said: Any) -> None:
+    if not isinstance(said, list) or not all(isinstance(each, str) for each in said):
+        raise AvroRefused("An enum of the schema has no list of symbols.")
+
+
 def _size(schema: dict[str, Any]) -> int:
     size = schema.get("size")
     if not isinstance(size, int) or size < 0:
@@ -195,7 +204,7 @@ def _logical(schema: dict[str, Any], value: Any) -> Any:
         if isinstance(value, int) and kind in ("timestamp-millis", "timestamp-micros"):
             ms = value if kind.endswith("millis") else value / 1000
             return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
-        if kind == "decimal" and isinstance(value, bytes):
+        if kind == "decimal" and isinstance(value, bytes) and len(value) <= LONGEST_DECIMAL_BYTES:
             scale = int(schema.get("scale") or 0)
             number = Decimal(int.from_bytes(value, signed=True))
             return str(number.scaleb(-scale, Context(prec=len(value) * 3 + 10)))

@@ -21,10 +21,12 @@ from headrace.console.access.dead_letters import (
     redrive_at,
     who_did_what,
 )
+from headrace.console.access.security import may_administer
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, offsets_in, offsets_text, text_in, whole
 from headrace.console.redrive_jobs import RedriveJob
 from headrace.console.rendering import link
+from headrace.console.views.commands import Name
 from headrace.console.views.dead_letters import letter_row, letter_topic_row, whole_letter
 from headrace.console.views.paging import Paging
 from headrace.services.redrive.letters import Place, Selection
@@ -150,7 +152,11 @@ def _redrive_slowly(
 ) -> web.StreamResponse:
     connection, by = console.access.connection, console.by
     console.redrives.start(
-        topic, by, rate, lambda: redrive_at(connection, topic, selection, by, reason, rate)
+        topic,
+        by,
+        rate,
+        lambda: redrive_at(connection, topic, selection, by, reason, rate),
+        console.person,
     )
     command = console.commands.settle_letters(
         "redrive", topic, [], error=error, key=key, reason=reason, rate=rate
@@ -161,9 +167,13 @@ def _redrive_slowly(
 
 async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     topic, form = request.match_info["topic"], await request.post()
-    job = console.redrives.stop(whole(form, "job", default=0), console.by)
+    await console.access.ask(letters_there, topic)
+    job = console.redrives.get(whole(form, "job", default=0))
     if job is None or job.topic != topic:
         raise Unreadable("There is no such redrive.")
+    if console.person is not None and job.by != console.by:
+        await console.access.ask(may_administer)  # what another person has started
+    console.redrives.stop(job, console.by)
     said = f"Told to stop: {job.sent:,} letters of {topic} were sent again."
     return console.done(request, link("dead-letters", topic), said)
 
@@ -200,7 +210,7 @@ async def show_done(console: Console, request: web.Request) -> web.StreamRespons
         section="dead-letters",
         topic=topic,
         found=found,
-        line=console.commands.headrace("dead-letters", "list", topic, "--settled"),
+        line=console.commands.headrace("dead-letters", "list", Name(topic), "--settled"),
     )
 
 

@@ -10,6 +10,7 @@ from headrace.console.access import delayed as access
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
 from headrace.console.rendering import link
+from headrace.console.views.commands import Name
 from headrace.console.views.delayed import delayed_row, histogram, lateness_words
 from headrace.console.views.draft import when_from, when_words
 from headrace.console.views.payloads import payload
@@ -116,7 +117,7 @@ async def show_rejected(console: Console, request: web.Request) -> web.StreamRes
         topic=shown,
         found=found,
         payload=payload,
-        line=console.commands.headrace("delay", "rejected", shown or "TOPIC"),
+        line=console.commands.headrace("delay", "rejected", Name(shown or "TOPIC")),
     )
 
 

@@ -52,6 +52,7 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     form = await request.post()
     name = needed(form, "user", "The user")[:LONGEST_NAME]
     password = needed(form, "password", "The password")[:LONGEST_PASSWORD]
+    to = _local(text_in(form, "to"))
     address, now_s = request.remote or "", time.monotonic()
     if (wait_s := console.login_limits.wait_s(name, address, now_s)) > 0:
         raise Refused(429, f"Too many failed logins; try again in {wait_s / 60:.0f} minutes.")
@@ -62,23 +63,24 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
         await asyncio.wait_for(asyncio.to_thread(_knock, at), LONGEST_LOGIN_S)
     except LoginRefused:
         console.audit.note(name, address, "/login", "Login failed.", done=False)
-        return _again(console, request, "The cluster does not know this user and password.", 401)
+        sentence = "The cluster does not know this user and password."
+        return _again(console, request, to, sentence, 401)
     except TimeoutError:
-        return _again(console, request, "The cluster did not answer in time.", 504)
+        return _again(console, request, to, "The cluster did not answer in time.", 504)
     except ClientError as failure:
-        return _again(console, request, str(failure), 503)
+        return _again(console, request, to, str(failure), 503)
     console.login_limits.succeeded(name)
     person = Person(name, ClusterAccess(at, threads=PERSONAL_THREADS), now_s, now_s)
     # A session that was known before the login must not be the one that is logged in.
     gone = console.people.begin(console.guard.renew_session(), person)
     for each in gone:
-        await each.access.close()
+        await console.part_with(each)
     console.audit.note(name, address, "/login", "Logged in.", done=True)
-    return web.Response(status=SEE_OTHER, headers={"Location": _local(text_in(form, "to"))})
+    return web.Response(status=SEE_OTHER, headers={"Location": to})
 
 
 def _again(
-    console: Console, request: web.Request, sentence: str, status: int
+    console: Console, request: web.Request, to: str, sentence: str, status: int
 ) -> web.StreamResponse:
     return console.page(
         request,
@@ -86,7 +88,7 @@ def _again(
         title="Log in",
         section="",
         status=status,
-        to=_local(text_in(request.query, "to")),
+        to=to,
         sentence=sentence,
     )
 
@@ -96,7 +98,7 @@ async def log_out(console: Console, request: web.Request) -> web.StreamResponse:
         person = console.people.end(console.guard.session_of(request))
         console.guard.renew_session()
         if person is not None:
-            await person.access.close()
+            await console.part_with(person)
     return web.Response(status=SEE_OTHER, headers={"Location": "/login"})
 
 

@@ -11,13 +11,31 @@ from collections.abc import Mapping
 
 from headrace.host_names import is_everywhere, is_loopback, our_names
 
-__all__ = ["is_everywhere", "is_loopback", "our_names", "refusal_of_host", "refusal_of_origin"]
+__all__ = [
+    "is_everywhere",
+    "is_loopback",
+    "our_names",
+    "refusal_of_embedding",
+    "refusal_of_host",
+    "refusal_of_origin",
+]
 
 
 def refusal_of_host(said: str | None, names: frozenset[str]) -> str | None:
     if said is not None and said.lower() in names:
         return None
     return "The console does not answer under this name; open it by the address that it printed."
+
+
+def refusal_of_embedding(headers: Mapping[str, str]) -> str | None:
+    """Of a request that only reads. A link on another site may lead here; a page of another site
+    that loads ours in the background could not read the answer, but would have the console ask the
+    cluster and hold its live streams."""
+    if headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none"):
+        return None
+    if headers.get("Sec-Fetch-Mode") == "navigate":
+        return None
+    return "This was asked for by a page of another site."
 
 
 def refusal_of_origin(headers: Mapping[str, str], names: frozenset[str]) -> str | None:

@@ -6,18 +6,26 @@ nothing of what messages hold is cached by the browser.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 from aiohttp import web
 
-from headrace.console.security.addresses import refusal_of_host, refusal_of_origin
+from headrace.console.security.addresses import (
+    refusal_of_embedding,
+    refusal_of_host,
+    refusal_of_origin,
+)
 from headrace.console.security.tokens import COOKIE, Tokens, is_session, new_session
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # A message is at most a megabyte by default, and a form escapes each byte with up to three.
 LARGEST_BODY_BYTES = 4 << 20
+# Letters that are ticked are the longest form. The same as aiohttp takes, which says so in no page.
+MOST_FIELDS = 1_000
+LONGEST_BODY_S = 30.0  # from the first byte to the last
 TOKEN_FIELD = "token"
 # Forms that change nothing in the cluster.
 OF_SESSIONS = frozenset({"/login", "/logout"})
@@ -51,6 +59,7 @@ class Refused(Exception):
 class Guard:
     def __init__(self, names: frozenset[str], *, read_only: bool, tokens: Tokens) -> None:
         self.names = names  # of ours, as `Host` says them; known once the port is
+        self.cookie = COOKIE  # of the session; known once the port is
         self.read_only = read_only
         self._tokens = tokens
 
@@ -60,6 +69,8 @@ class Guard:
         if refusal := refusal_of_host(request.headers.get("Host"), self.names):
             raise Refused(421, refusal)
         if request.method in READS:
+            if refusal := refusal_of_embedding(request.headers):
+                raise Refused(403, refusal)
             return
         if request.method not in CHANGES:
             raise Refused(405, f"The console does not know {request.method}.")
@@ -69,11 +80,9 @@ class Guard:
             raise Refused(403, "This console is read-only (--read-only).")
         if request.content_type != "application/x-www-form-urlencoded":
             raise Refused(415, "The console takes forms only.")
-        try:
-            form = await request.post()
-        except web.HTTPRequestEntityTooLarge:
-            raise Refused(413, "What was sent is larger than 4 MB.") from None
-        given, session = form.get(TOKEN_FIELD), request.cookies.get(COOKIE)
+        await _read_body(request)
+        form = await request.post()
+        given, session = form.get(TOKEN_FIELD), request.cookies.get(self.cookie)
         if not (
             isinstance(given, str)
             and session is not None
@@ -90,7 +99,7 @@ class Guard:
         """The browser's, or a new one that goes out with the answer."""
         if (renewed := _new.get()) is not None:
             return renewed
-        said = request.cookies.get(COOKIE)
+        said = request.cookies.get(self.cookie)
         if said is not None and is_session(said):
             return said
         return self.renew_session()
@@ -106,9 +115,27 @@ class Guard:
 
     def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
+        response.headers["Server"] = "headrace"  # instead of the versions of what it is made of
         response.headers.setdefault("Cache-Control", "no-store")
         session = _new.get()
         if session is not None:
             response.set_cookie(
-                COOKIE, session, httponly=True, samesite="Strict", secure=request.secure, path="/"
+                self.cookie,
+                session,
+                httponly=True,
+                samesite="Strict",
+                secure=request.secure,
+                path="/",
             )
+
+
+async def _read_body(request: web.Request) -> None:
+    """Bounded in bytes, fields and time, before anything is made of it."""
+    try:
+        body = await asyncio.wait_for(request.read(), LONGEST_BODY_S)
+    except web.HTTPRequestEntityTooLarge:
+        raise Refused(413, "What was sent is larger than 4 MB.") from None
+    except TimeoutError:
+        raise Refused(408, "The form did not arrive in time. Nothing was changed.") from None
+    if body.count(b"&") >= MOST_FIELDS:
+        raise Refused(413, f"A form has at most {MOST_FIELDS:,} fields. Nothing was changed.")

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from headrace.console.access.cluster_access import ClusterAccess
 
 MOST_PEOPLE = 50
+# Of one user: whoever logs in again and again ends their own sessions, not those of others.
+MOST_OF_ONE = 5
 IDLE_S = 3_600.0
 LONGEST_S = 12 * 3_600.0
 
@@ -54,6 +56,8 @@ class People:
     def begin(self, session: str, person: Person) -> list[Person]:
         """Those who had to go for it: over time, or the longest idle of too many."""
         gone = self.sweep(person.began_s)
+        own = [key for key, each in self._by_session.items() if each.name == person.name]
+        gone += [self._by_session.pop(key) for key in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]]
         while len(self._by_session) >= MOST_PEOPLE:
             gone.append(self._by_session.popitem(last=False)[1])
         self._by_session[session] = person

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 
-COOKIE = "headrace-console"
+COOKIE = "headrace-console"  # and the port: browsers share cookies among all ports of a host
 _SESSION = re.compile(r"[0-9a-f]{64}")
 
 
@@ -24,6 +24,11 @@ class Tokens:
 
     def accepts(self, session: str, token: str) -> bool:
         return hmac.compare_digest(self.token_of(session).encode(), token.encode())
+
+
+def cookie_name(port: int, *, tls: bool) -> str:
+    """Under TLS with the prefix for which browsers refuse a cookie that another host has set."""
+    return f"{'__Host-' if tls else ''}{COOKIE}-{port}"
 
 
 def new_session() -> str:

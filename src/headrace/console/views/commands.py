@@ -12,6 +12,12 @@ USUAL_BOOTSTRAP = "localhost:9092"
 LONGEST_VALUE = 500
 
 
+class Name(str):
+    """What others chose, as a word of its own and not behind an option."""
+
+    __slots__ = ()
+
+
 class Commands:
     """Of one cluster: its address is left out where it is the usual one."""
 
@@ -21,13 +27,22 @@ class Commands:
 
     def headrace(self, *words: str) -> str:
         """One line that can be pasted into a shell: what steers a terminal shows as an escape."""
-        return escaped(shlex.join(["headrace", *words, *self._at]))
+        return self._line(["headrace", *words, *self._at])
+
+    def _line(self, words: Iterable[str]) -> str:
+        """A name that begins with a dash goes behind `--`, where it is no option."""
+        apart: list[str] = []
+        rest: list[str] = []
+        for each in words:
+            is_apart = isinstance(each, Name) and each.startswith("-")
+            (apart if is_apart else rest).append(each)
+        return escaped(shlex.join([*rest, *(["--", *apart] if apart else [])]))
 
     def list_topics(self) -> str:
         return self.headrace("topics", "list")
 
     def describe_topic(self, topic: str) -> str:
-        return self.headrace("topics", "describe", topic)
+        return self.headrace("topics", "describe", Name(topic))
 
     def create_topic(
         self,
@@ -37,7 +52,7 @@ class Commands:
         settings: Mapping[str, str] | None = None,
         delayed: bool = False,
     ) -> str:
-        words = ["topics", "create", topic]
+        words = ["topics", "create", Name(topic)]
         if partitions is not None:
             words += ["--partitions", str(partitions)]
         for name, value in (settings or {}).items():
@@ -45,10 +60,10 @@ class Commands:
         return self.headrace(*words, *(["--delayed"] if delayed else []))
 
     def grow_topic(self, topic: str, partitions: int) -> str:
-        return self.headrace("topics", "alter", topic, "--partitions", str(partitions))
+        return self.headrace("topics", "alter", Name(topic), "--partitions", str(partitions))
 
     def change_settings(self, topic: str, to: Mapping[str, str], remove: Iterable[str]) -> str:
-        words = ["topics", "alter", topic]
+        words = ["topics", "alter", Name(topic)]
         for name, value in to.items():
             words += ["--config", f"{name}={value}"]
         for name in remove:
@@ -56,7 +71,7 @@ class Commands:
         return self.headrace(*words)
 
     def delete_topic(self, topic: str) -> str:
-        return self.headrace("topics", "delete", topic, "--yes")
+        return self.headrace("topics", "delete", Name(topic), "--yes")
 
     def consume(
         self,
@@ -67,7 +82,7 @@ class Commands:
         count: int | None = None,
         follow: bool = False,
     ) -> str:
-        words = ["consume", topic, f"--from={start}"]
+        words = ["consume", Name(topic), f"--from={start}"]
         if partition is not None:
             words += ["--partition", str(partition)]
         if count is not None:
@@ -90,7 +105,7 @@ class Commands:
         id: str = "",
     ) -> str:
         """A value of several lines, or a long one, is left to the person as `...`."""
-        words = ["produce", topic]
+        words = ["produce", Name(topic)]
         if key is not None:
             words.append(f"--key={key}")
         for name, text in headers:
@@ -107,24 +122,24 @@ class Commands:
         return self.headrace("groups", "list")
 
     def describe_group(self, group: str) -> str:
-        return self.headrace("groups", "describe", group)
+        return self.headrace("groups", "describe", Name(group))
 
     def reset_group(
         self, group: str, *, topic: str | None, way: Iterable[str], execute: bool
     ) -> str:
         which = ["--all-topics"] if topic is None else ["--topic", topic]
         done = ["--execute"] if execute else []
-        return self.headrace("groups", "reset", group, *which, *way, *done)
+        return self.headrace("groups", "reset", Name(group), *which, *way, *done)
 
     def delete_group(self, group: str) -> str:
-        return self.headrace("groups", "delete", group, "--yes")
+        return self.headrace("groups", "delete", Name(group), "--yes")
 
     def list_letters(self, topic: str | None = None, *, error: str = "", key: str = "") -> str:
-        words = ["dead-letters", "list"] + ([] if topic is None else [topic])
+        words = ["dead-letters", "list"] + ([] if topic is None else [Name(topic)])
         return self.headrace(*words, *_given(error=error, key=key))
 
     def show_letter(self, topic: str, place: str) -> str:
-        return self.headrace("dead-letters", "show", topic, place)
+        return self.headrace("dead-letters", "show", Name(topic), place)
 
     def settle_letters(
         self,
@@ -139,25 +154,34 @@ class Commands:
     ) -> str:
         """`action` is redrive or discard."""
         named = _given(error=error, key=key, reason=reason, rate=str(rate or ""))
-        return self.headrace("dead-letters", action, topic, *places, *named, "--execute")
+        return self.headrace("dead-letters", action, Name(topic), *places, *named, "--execute")
 
     def list_delayed(self, topic: str = "", *, key: str = "", id: str = "") -> str:
         return self.headrace("delay", "list", *_given(topic=topic, key=key, id=id))
 
     def cancel_delayed(self, topic: str, id: str, partition: int) -> str:
-        return self.headrace("delay", "cancel", topic, id, "--partition", str(partition))
+        return self.headrace(
+            "delay", "cancel", Name(topic), Name(id), "--partition", str(partition)
+        )
 
     def deliver_now(self, topic: str, id: str, partition: int) -> str:
         return self.headrace(
-            "delay", "reschedule", topic, id, "--delay", "0ms", "--partition", str(partition)
+            "delay",
+            "reschedule",
+            Name(topic),
+            Name(id),
+            "--delay",
+            "0ms",
+            "--partition",
+            str(partition),
         )
 
     def reschedule(self, topic: str, id: str, partition: int, when: When) -> str:
         where = ["--partition", str(partition)]
-        return self.headrace("delay", "reschedule", topic, id, *_when(when), *where)
+        return self.headrace("delay", "reschedule", Name(topic), Name(id), *_when(when), *where)
 
     def abort_transaction(self, transactional_id: str) -> str:
-        return self.headrace("transactions", "abort", transactional_id, "--execute")
+        return self.headrace("transactions", "abort", Name(transactional_id), "--execute")
 
     def abort_hanging(self, topic: str, partition: int, start_offset: int) -> str:
         place = ["--topic", topic, "--partition", str(partition)]

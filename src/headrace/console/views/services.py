@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from headrace.client.acls import Acl
-from headrace.client.quotas import Quota
 from headrace.client.transactional_ids import TransactionDescription
 from headrace.console.access.pipelines import PipelineFacts
 from headrace.console.views import words
@@ -106,12 +106,12 @@ def acl_words(entry: Acl) -> str:
     return f"{verb} {what} {which} {names}{host}"
 
 
-def quota_words(quota: Quota) -> tuple[str, str]:
+def quota_words(entity: Mapping[str, str | None], limits: Mapping[str, float]) -> tuple[str, str]:
     who = ", ".join(
         f"{kind} {name if name is not None else '(every other)'}"
-        for kind, name in sorted(quota.entity.items())
+        for kind, name in sorted(entity.items())
     )
-    return who, ", ".join(f"{name} {amount:g}" for name, amount in quota.limits.items())
+    return who, ", ".join(f"{name} {amount:g}" for name, amount in limits.items())
 
 
 @dataclass(slots=True)

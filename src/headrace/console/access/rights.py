@@ -1,0 +1,57 @@
+"""Changes of who may what: users, entries of access control, quotas. The cluster decides whether
+this person may; what it refuses is raised in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.client.acls import Acl, AclFilter, Acls
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.quotas import Quotas
+from headrace.client.users import MECHANISMS, Users
+
+
+@dataclass(slots=True)
+class UserSet:
+    is_new: bool
+
+
+def set_user(connection: Connection, name: str, password: str) -> UserSet:
+    """By all mechanisms, so that the user's clients may use any of them."""
+    users = Users(connection)
+    known = {user.name for user in users.all()}
+    for mechanism in MECHANISMS:
+        users.set_password(name, password, mechanism=mechanism)
+    return UserSet(name not in known)
+
+
+def remove_user(connection: Connection, name: str) -> None:
+    Users(connection).remove(name)
+
+
+def add_entries(connection: Connection, entries: list[Acl]) -> None:
+    Acls(connection).add(entries)
+
+
+def remove_entry(connection: Connection, entry: Acl) -> None:
+    """This one and no other."""
+    exactly = AclFilter(
+        entry.resource_type,
+        entry.resource,
+        entry.pattern,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission,
+    )
+    if not Acls(connection).remove([exactly]):
+        raise ClientError("There is no such entry any more. Nothing was changed.")
+
+
+def set_limits(
+    connection: Connection, entity: Mapping[str, str | None], limits: Mapping[str, float | None]
+) -> None:
+    """A limit of None is removed."""
+    Quotas(connection).alter(entity, limits)

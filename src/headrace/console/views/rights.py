@@ -1,0 +1,168 @@
+"""Forms of the security page as what they ask for, and as command lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headrace.client.acl_kits import FOR_CONSUMERS, FOR_PRODUCERS, Kit
+from headrace.client.acls import Acl, word
+from headrace.client.quotas import LIMITS, TYPES
+from headrace.console.query import Unreadable, needed, text_in
+from headrace.protocol.acls import (
+    CLUSTER_NAME,
+    OPERATIONS_ON,
+    WILDCARD,
+    Operation,
+    ResourceType,
+)
+
+LONGEST_NAME = 255
+SHORTEST_PASSWORD = 8
+PRODUCER, CONSUMER = "producer", "consumer"
+KITS: dict[str, Kit] = {PRODUCER: FOR_PRODUCERS, CONSUMER: FOR_CONSUMERS}
+# What people choose among first; then the single operations.
+ACCESS = {
+    PRODUCER: "write to it, as a producer",
+    CONSUMER: "read it, as a consumer",
+    "all": "do everything with it",
+}
+RESOURCES = {
+    "topic": "topic",
+    "group": "group",
+    "transactional-id": "transactional id",
+    "cluster": "the cluster itself",
+}
+OPTIONS = {"topic": "--topic", "group": "--group", "transactional-id": "--transactional-id"}
+LIMIT_WORDS = {
+    "producer_byte_rate": "bytes written, per second",
+    "consumer_byte_rate": "bytes read, per second",
+    "request_percentage": "percent of the time of request threads",
+    "controller_mutation_rate": "partitions made or deleted, per second",
+    "connection_creation_rate": "new connections, per second",
+}
+LIMITED = {
+    "user": "a user",
+    "client-id": "a client id",
+    "ip": "an address",
+}
+
+
+@dataclass(slots=True)
+class QuotaRow:
+    whom: str
+    entity: Mapping[str, str | None]
+    limit: str
+    amount: str
+
+
+def operations() -> list[str]:
+    """Of any resource, in Kafka's own words."""
+    known = {one for kind in OPERATIONS_ON.values() for one in kind}
+    return sorted(word(Operation, one) for one in known)
+
+
+def principal_from(form: Mapping[str, Any]) -> str:
+    said = needed(form, "principal", "Who").strip()
+    if len(said) > LONGEST_NAME or not said.isprintable():
+        raise Unreadable("A name has at most 255 signs that can be printed.")
+    return said if ":" in said else f"User:{said}"
+
+
+def entries_from(form: Mapping[str, Any]) -> list[Acl]:
+    """One entry, or the few that a producer or a consumer needs."""
+    kind = text_in(form, "resource_type")
+    if kind not in RESOURCES:
+        raise Unreadable("Say on what: a topic, a group, a transactional id or the cluster.")
+    name = CLUSTER_NAME if kind == "cluster" else needed(form, "resource", "The name").strip()
+    prefixed = text_in(form, "prefixed") == "1"
+    if prefixed and (kind == "cluster" or name == WILDCARD):
+        raise Unreadable(f"{name} is not the beginning of a name. Nothing was changed.")
+    permission = "deny" if text_in(form, "permission") == "deny" else "allow"
+    host = text_in(form, "host").strip() or WILDCARD
+    who = principal_from(form)
+    return [
+        Acl(kind, name, "prefixed" if prefixed else "literal", who, host, operation, permission)
+        for operation in _operations(text_in(form, "access"), kind)
+    ]
+
+
+def _operations(access: str, kind: str) -> list[str]:
+    type_ = ResourceType[kind.upper().replace("-", "_")]
+    if access in KITS:
+        found = KITS[access].get(type_, ())
+        if not found:
+            raise Unreadable(f"A {access} needs no right on a {RESOURCES[kind]} of its own.")
+        return [word(Operation, one) for one in found]
+    possible = [word(Operation, one) for one in OPERATIONS_ON[type_]]
+    if access != "all" and access not in possible:
+        raise Unreadable(
+            f"Nobody can {access or 'do nothing with'} a {RESOURCES[kind]}; possible: "
+            f"{', '.join(possible)}, all."
+        )
+    return [access]
+
+
+def entry_from(form: Mapping[str, Any]) -> Acl:
+    """Of a row of the page, whole."""
+    return Acl(*(text_in(form, field.name) for field in fields(Acl)))
+
+
+def entity_from(form: Mapping[str, Any]) -> dict[str, str | None]:
+    """Each type may have a name, or stand for all that have no limit of their own."""
+    found: dict[str, str | None] = {}
+    for kind in TYPES:
+        name = text_in(form, kind).strip()
+        if name:
+            found[kind] = name
+        elif text_in(form, f"default-{kind}") == "1":
+            found[kind] = None
+    if not found:
+        raise Unreadable("Say whom the limit is for. Nothing was changed.")
+    return found
+
+
+def limit_from(form: Mapping[str, Any]) -> tuple[str, float]:
+    name, said = text_in(form, "limit"), needed(form, "amount", "The limit").strip()
+    if name not in LIMITS:
+        raise Unreadable(f"{name!r} is no limit; there are {', '.join(LIMITS)}.")
+    try:
+        amount = float(said)
+    except ValueError:
+        raise Unreadable(f"A limit is a number, not {said!r}. Nothing was changed.") from None
+    if not 0 < amount < 1e18:
+        raise Unreadable("A limit is more than 0. Nothing was changed.")
+    return name, amount
+
+
+# ---- on the command line
+
+
+def entry_words(entries: list[Acl], access: str) -> list[str] | None:
+    """After `headrace acls add` or `remove`; None where the command line cannot name it."""
+    first = entries[0]
+    if first.resource_type != "cluster" and first.resource_type not in OPTIONS:
+        return None
+    who = first.principal.removeprefix("User:")
+    words = ["--principal", who if ":" not in who else first.principal]
+    words += [f"--{access}"] if access in KITS else ["--operation", first.operation]
+    if first.resource_type == "cluster":
+        words.append("--cluster")
+    else:
+        words += [OPTIONS[first.resource_type], first.resource]
+    words += ["--prefixed"] if first.pattern == "prefixed" else []
+    words += ["--host", first.host] if first.host != WILDCARD else []
+    return words + (["--deny"] if first.permission == "deny" else [])
+
+
+def entity_words(entity: Mapping[str, str | None]) -> list[str]:
+    """After `headrace quotas set` or `remove`."""
+    words = []
+    for kind, name in entity.items():
+        words += ["--default", kind] if name is None else [f"--{kind}", name]
+    return words
+
+
+def amount_text(amount: float) -> str:
+    return str(int(amount)) if amount.is_integer() else str(amount)
