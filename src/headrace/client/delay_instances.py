@@ -26,6 +26,8 @@ LARGEST_ANSWER_BYTES = 256 << 20
 # From the first delayed topic of a node until its service is in its group: a process starts, joins.
 JUST_STARTING_S = 4.0
 LOOK_AGAIN_S = 0.2
+# Several questions in a row go to the same instances.
+BELIEVED_S = 1.0
 CLIENT_ID_PREFIX = f"{GROUP}@"
 
 
@@ -60,19 +62,24 @@ class DelayInstances:
     def __init__(self, connection: Connection, group: str = GROUP) -> None:
         self.connection = connection
         self.group = group
+        self._running: list[Instance] = []  # as they were found at `_found_s`
+        self._found_s = 0.0
 
     def all(self) -> list[Instance]:
         try:
-            [found] = Groups(self.connection).describe([self.group])
+            members = Groups(self.connection).members(self.group)
         except NoSuchGroup:
             return []
-        return sorted((_instance(member) for member in found.members), key=lambda one: one.name)
+        return sorted((_instance(member) for member in members), key=lambda one: one.name)
 
-    def require(self) -> list[Instance]:
+    def require(self, wait_s: float = JUST_STARTING_S) -> list[Instance]:
         """All of them, at least one; a service that is just starting is waited for."""
-        deadline = time.monotonic() + min(JUST_STARTING_S, self.connection.timeout_s)
+        if self._running and time.monotonic() - self._found_s < BELIEVED_S:
+            return self._running
+        deadline = time.monotonic() + min(wait_s, self.connection.timeout_s)
         while not (running := self.all()) and time.monotonic() < deadline:
             time.sleep(LOOK_AGAIN_S)
+        self._running, self._found_s = running, time.monotonic()
         if not running:
             raise NoDelayService(
                 f"No delay service runs for the cluster at {self.connection.bootstrap}. "
@@ -110,6 +117,7 @@ class DelayInstances:
             try:
                 return [(instance, self.ask(instance, path)) for instance in self.require()]
             except NotAnswering:
+                self._running = []
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_AGAIN_S)
@@ -176,6 +184,14 @@ def together(pages: Sequence[Mapping[str, Any]], limit: int, expected: int) -> P
     now_ms = max(page["now_ms"] for page in pages)
     complete = sum(page["complete"] for page in pages)
     return Page(rows, following, now_ms, max(expected - complete, 0))
+
+
+def first_of(page: Page, limit: int) -> Page:
+    """The beginning of a page, as if no more had been asked for."""
+    if len(page.rows) <= limit:
+        return Page(list(page.rows), page.next, page.now_ms, page.missing)
+    following = _text(_place_of(page.rows[limit - 1]))
+    return Page(page.rows[:limit], following, page.now_ms, page.missing)
 
 
 def _place_of(row: Mapping[str, Any]) -> Place:

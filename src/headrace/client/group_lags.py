@@ -68,20 +68,29 @@ class GroupLags:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def of(self, names: Iterable[str]) -> dict[str, GroupLag]:
-        """By group; one that has committed nothing is there, without topics."""
-        committed = self.committed(names)
+    def of(self, names: Iterable[str], *, topic: str | None = None) -> dict[str, GroupLag]:
+        """By group; one that has committed nothing is there, without topics. With a `topic` only
+        that one is asked about: the answers are small, however much the groups read."""
+        committed = self.committed(names, topic=topic)
         ends = self._ends({place for places in committed.values() for place in places})
         return {group: _summed(places, ends) for group, places in committed.items()}
 
-    def committed(self, names: Iterable[str]) -> dict[str, dict[Place, int]]:
+    def committed(
+        self, names: Iterable[str], *, topic: str | None = None
+    ) -> dict[str, dict[Place, int]]:
         """The offsets of each group; groups that cannot be asked about are left out."""
+        wanted = None if topic is None else self._partitions_of(topic)
         committed: dict[str, dict[Place, int]] = {}
         for address, groups in self._coordinators(list(dict.fromkeys(names))).items():
             for some in _slices(groups, GROUPS_AT_ONCE):
                 with suppress(ClientError):
-                    committed.update(self._committed(address, some))
+                    committed.update(self._committed(address, some, wanted))
         return committed
+
+    def _partitions_of(self, topic: str) -> list[offset_fetch.OffsetFetchRequestTopics]:
+        known = self._cluster.topics.get(topic)
+        partitions = [] if known is None else sorted(known.partitions)
+        return [offset_fetch.OffsetFetchRequestTopics(topic, partition_indexes=partitions)]
 
     def _wire(self, address: Address) -> Wire:
         if address not in self._wires:
@@ -112,14 +121,17 @@ class GroupLags:
         return found
 
     def _committed(
-        self, address: Address, groups: Sequence[str]
+        self,
+        address: Address,
+        groups: Sequence[str],
+        wanted: list[offset_fetch.OffsetFetchRequestTopics] | None,
     ) -> Iterator[tuple[str, dict[Place, int]]]:
         wire = self._wire(address)
         version = min(wire.version_of(offset_fetch), LAST_FETCH_BY_NAME)
         if version < FIRST_FETCH_OF_MANY:
             raise ClientError("This cluster is too old to be asked about many groups at once.")
         request = offset_fetch.OffsetFetchRequest(
-            groups=[offset_fetch.OffsetFetchRequestGroup(name, topics=None) for name in groups]
+            groups=[offset_fetch.OffsetFetchRequestGroup(name, topics=wanted) for name in groups]
         )
         for group in wire.ask(offset_fetch, request, version=version).groups:
             if group.error_code == ErrorCode.NONE:

@@ -8,6 +8,7 @@ refuses while the group has members. librdkafka does the asking; only states tha
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -187,6 +188,13 @@ class Groups:
             members,
             self._progress(name, members),
         )
+
+    def members(self, name: str) -> list[Member]:
+        """Who is in a group, without how far it has come."""
+        found, state = self._look_at(name)
+        if state == DEAD:
+            raise no_such_group(name)
+        return _members(found)
 
     def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
         """Of many groups, asked for side by side; those that do not answer are left out."""
@@ -389,6 +397,7 @@ def _is_active(who_and_how: str) -> GroupIsActive:
     )
 
 
+@functools.cache  # a cluster may have ten thousand groups, and there are eight states
 def _state(given: ConsumerGroupState) -> str:
     """As Kafka itself writes it: PREPARING_REBALANCING is PreparingRebalance."""
     words = given.name.replace("REBALANCING", "REBALANCE").split("_")

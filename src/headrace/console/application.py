@@ -20,7 +20,13 @@ from headrace.app.triggers.filters import FilterRefused
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, LoginRefused, NoSuchTopic, Unreachable
 from headrace.client.groups import NoSuchGroup
-from headrace.console.access.cluster_access import ClusterAccess, Ended, TooBusy, TookTooLong
+from headrace.console.access.cluster_access import (
+    ClusterAccess,
+    Ended,
+    TooBusy,
+    TookTooLong,
+    page_began_s,
+)
 from headrace.console.audit import Audit
 from headrace.console.console import SEE_OTHER, Console, now_ms
 from headrace.console.decoding.avro import AvroRefused
@@ -194,6 +200,7 @@ def application(console: Console) -> web.Application:
                 await console.part_with(gone)
             person = console.people.of(request.cookies.get(console.guard.cookie), now_s)
         _person.set(person)
+        page_began_s.set(time.monotonic())
         response = await _answer(console.seen_by(person), request, handler)
         if not response.prepared:  # a live part has sent its headers long ago
             console.guard.finish(request, response)

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from headrace.client.errors import ClientError
+from headrace.console.access.cluster_access import page_began_s
 from headrace.console.console import Console
 
 log = logging.getLogger("headrace.console.live")
@@ -35,6 +36,7 @@ async def stream(
     open_here = sum(each == browser for each in console.streams.values())
     if len(console.streams) >= MOST_STREAMS or open_here >= MOST_OF_ONE:
         return web.Response(status=503, text="Too many live pages are open; close some.")
+    page_began_s.set(None)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     console.guard.finish(request, response)
     task = asyncio.current_task()

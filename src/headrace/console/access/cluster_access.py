@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from headrace.client.connection import Connection
@@ -33,6 +35,10 @@ CLIENT_TIMEOUT_S = 8.0
 # A message is written or refused within this time, so that its person hears which.
 SENDING = {"delivery.timeout.ms": "6000"}
 LAST_WAIT_S = 2.0
+
+
+# When the page that asks was asked for; a live part has none, and each of its questions is new.
+page_began_s: ContextVar[float | None] = ContextVar("when the page began", default=None)
 
 
 class TooBusy(ClientError):
@@ -72,7 +78,8 @@ class ClusterAccess:
         if self._under_way >= self._most:
             raise TooBusy("The console has too many questions under way; try again in a moment.")
         self._under_way += 1
-        call = functools.partial(question, self.connection, *given)
+        since_s = page_began_s.get() or time.monotonic()
+        call = functools.partial(question, self.connection.for_page(since_s), *given)
         asked = asyncio.get_running_loop().run_in_executor(self._threads, call)
         asked.add_done_callback(self._done)
         try:
@@ -92,6 +99,8 @@ class ClusterAccess:
 
     def _done(self, asked: asyncio.Future[Any]) -> None:
         self._under_way -= 1
+        if not self._under_way:
+            self.connection.kept.metadata.forget()  # it may be large, and nobody waits for it
         if not asked.cancelled():
             asked.exception()  # somebody who has gone does not read it
 

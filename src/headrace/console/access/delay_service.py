@@ -11,9 +11,11 @@ PATIENCE_S = 3.0
 
 def running_service(connection: HeldConnection) -> DelayInstances:
     instances = DelayInstances(connection.hasty(PATIENCE_S))
-    if not instances.all():
+    try:
+        instances.require(wait_s=0)
+    except NoDelayService:
         raise NoDelayService(
             "No delay service runs for this cluster, or it is just starting: what waits is not "
             "known. `headrace start` brings its own; elsewhere run `headrace delay serve`."
-        )
+        ) from None
     return instances

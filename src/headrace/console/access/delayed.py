@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client.browsing import Browser
 from headrace.client.connection import Connection
-from headrace.client.delay_instances import DelayInstances, Page
+from headrace.client.delay_instances import DelayInstances, Page, first_of
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
@@ -45,17 +45,24 @@ def what_waits(
         return Waiting([])
     if wanted.get("topic"):
         require_readable(connection, str(wanted["topic"]))
-    found = part(
-        lambda: running_service(connection).pending(limit=ON_ONE_PAGE, after=after, **wanted)
+    running = part(lambda: running_service(connection))
+    if running.answer is None:
+        return Waiting(topics, Part(None, running.missing))
+    service = running.answer
+    listed = part(lambda: service.pending(limit=IN_THE_CHART, **wanted))
+    if listed.answer is None:
+        return Waiting(topics, listed)
+    first = listed.answer
+    found = (
+        Part(first_of(first, ON_ONE_PAGE))
+        if after is None
+        else part(lambda: service.pending(limit=ON_ONE_PAGE, after=after, **wanted))
     )
-    if found.answer is None:
-        return Waiting(topics, found)
-    chart = part(lambda: running_service(connection).pending(limit=IN_THE_CHART, **wanted))
-    found.answer.rows = [row for row in found.answer.rows if row["topic"] in topics]
-    rows = [row for row in (chart.answer.rows if chart.answer else []) if row["topic"] in topics]
-    is_whole = chart.answer is None or chart.answer.next is None
-    fares = part(lambda: how_it_fares(connection))
-    return Waiting(topics, found, [row["due_ms"] for row in rows], is_whole, fares)
+    if found.answer is not None:
+        found.answer.rows = [row for row in found.answer.rows if row["topic"] in topics]
+    due = [row["due_ms"] for row in first.rows if row["topic"] in topics]
+    fares = part(lambda: how_it_fares(service, set(topics)))
+    return Waiting(topics, found, due, first.next is None, fares)
 
 
 def readable(connection: Connection, topics: list[str]) -> list[str]:
@@ -174,15 +181,21 @@ class Service:
     problems: list[str]
 
 
-def how_it_fares(connection: HeldConnection) -> Service:
-    told = running_service(connection).stats()
+def how_it_fares(service: DelayInstances, topics: set[str]) -> Service:
+    """Of these topics, as far as the service tells them apart."""
+    told = service.stats()
     summed: dict[int | None, int] = {}
     for _, stats in told:
         for bound, count in stats["lateness_ms"]:
             summed[bound] = summed.get(bound, 0) + (count or 0)
     return Service(
         len(told),
-        sum(topic["pending"] for _, stats in told for topic in stats["topics"]),
+        sum(
+            topic["pending"]
+            for _, stats in told
+            for topic in stats["topics"]
+            if topic["topic"] in topics
+        ),
         sum(stats["delivered"] for _, stats in told),
         sum(stats["rejected"] for _, stats in told),
         list(summed.items()),

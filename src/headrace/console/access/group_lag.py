@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.client.connection import Connection
@@ -11,6 +11,8 @@ from headrace.client.groups import Groups, GroupSummary, Member
 
 # One answer about so many groups has about a megabyte; a page waits for no more.
 MOST_GROUPS = 2_000
+# Where the last sample says who was furthest behind, these are enough to ask again.
+MOST_SAMPLED_GROUPS = 500
 # Members are asked for group by group.
 MOST_MEMBERSHIPS = 50
 
@@ -39,11 +41,12 @@ def look_at(
     *,
     most: int = MOST_GROUPS,
     memberships: Iterable[str] = (),
+    topic: str | None = None,
 ) -> Looked:
-    """`memberships` are those whose members are wanted too."""
+    """`memberships` are those whose members are wanted too; `topic` is the only one that counts."""
     asked = chosen[:most]
     with GroupLags(connection) as lags:
-        found = lags.of(each.group for each in asked)
+        found = lags.of((each.group for each in asked), topic=topic)
     members = groups.members_of(memberships)
     return Looked(
         [
@@ -54,12 +57,20 @@ def look_at(
     )
 
 
-def groups_of_topic(connection: Connection, topic: str) -> Looked:
-    """Groups that have committed in a topic, or read it now."""
+def groups_of_topic(
+    connection: Connection, topic: str, sampled: Mapping[str, GroupLag] | None = None
+) -> Looked:
+    """Groups that have committed in a topic, or read it now. Those that were seen there by the
+    last sample are asked first; the cluster says which of them this person may see."""
     groups = Groups(connection)
+    there = {name for name, lag in (sampled or {}).items() if topic in lag.topics}
     everyone = _likeliest_first(groups.of_those_who_answer()[0])
+    everyone.sort(key=lambda each: (each.group not in there, each.group in (sampled or ())))
+    most = max(MOST_SAMPLED_GROUPS, len(there)) if sampled else MOST_GROUPS
     active = [each.group for each in everyone if each.state != "Empty"][:MOST_MEMBERSHIPS]
-    looked = look_at(connection, groups, everyone, memberships=active)
+    looked = look_at(
+        connection, groups, everyone, most=min(most, MOST_GROUPS), memberships=active, topic=topic
+    )
     looked.groups = [
         each
         for each in looked.groups
@@ -69,14 +80,26 @@ def groups_of_topic(connection: Connection, topic: str) -> Looked:
     return looked
 
 
-def lagging_groups(connection: Connection) -> tuple[list[GroupSummary], Looked]:
+def lagging_groups(
+    connection: Connection, sampled: Mapping[str, GroupLag] | None = None
+) -> tuple[list[GroupSummary], Looked]:
     """All groups, and those of them that were looked at, the furthest behind first."""
     groups = Groups(connection)
     everyone, failure = groups.of_those_who_answer()
-    looked = look_at(connection, groups, _likeliest_first(everyone))
+    chosen, most = _likeliest_first(everyone), MOST_GROUPS
+    if sampled:
+        chosen.sort(key=lambda each: _was_behind(sampled, each.group), reverse=True)
+        most = MOST_SAMPLED_GROUPS
+    looked = look_at(connection, groups, chosen, most=most)
     looked.groups.sort(key=lambda each: (-(each.lag.lag if each.lag else 0), each.group))
     looked.missing = "" if failure is None else f"Groups of a broker are missing: {failure}"
     return everyone, looked
+
+
+def _was_behind(sampled: Mapping[str, GroupLag], group: str) -> float:
+    """A group that no sample has seen yet may be anywhere."""
+    seen = sampled.get(group)
+    return float("inf") if seen is None else seen.lag
 
 
 def _likeliest_first(groups: list[GroupSummary]) -> list[GroupSummary]:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.connection import Connection
+from headrace.console.access.shared_metadata import SharedMetadata, SharingAdmin
+
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
 class _Kept:
     lock: threading.Lock = field(default_factory=threading.Lock)
     admin: Any = None
+    metadata: SharedMetadata = field(default_factory=SharedMetadata)
 
 
 @dataclass(slots=True)
@@ -24,23 +28,33 @@ class HeldConnection(Connection):
     """librdkafka's admin client may be used by many threads at once."""
 
     kept: _Kept = field(default_factory=_Kept, init=False, repr=False)
+    # From when on metadata that somebody else was told will do, by the monotonic clock.
+    since_s: float = NEVER
 
     def admin(self) -> Any:
         with self.kept.lock:
             if self.kept.admin is None:
                 self.kept.admin = Connection.admin(self)
-            return self.kept.admin
+            return SharingAdmin(self.kept.admin, self.kept.metadata, self.since_s)
 
     def forget(self) -> None:
         """Let go of the client, and of the password with it."""
         with self.kept.lock:
             self.kept.admin = None
+        self.kept.metadata.forget()
         self.settings.pop("sasl.password", None)
 
     def hasty(self, timeout_s: float) -> HeldConnection:
         """The same clients, and less patience: for a part that a page can do without."""
+        return self._like_this(timeout_s, self.since_s)
+
+    def for_page(self, since_s: float) -> HeldConnection:
+        """The same clients; metadata that was asked for since then will do."""
+        return self._like_this(self.timeout_s, since_s)
+
+    def _like_this(self, timeout_s: float, since_s: float) -> HeldConnection:
         other = HeldConnection(self.settings, timeout_s, self.callbacks, self.quiet)
-        other.kept = self.kept
+        other.kept, other.since_s = self.kept, since_s
         return other
 
 

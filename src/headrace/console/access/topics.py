@@ -9,6 +9,7 @@ from headrace.client.admin import Admin
 from headrace.client.connection import Connection
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
+from headrace.client.group_lags import GroupLag
 from headrace.client.log_folders import Sizes, sizes_by_partition
 from headrace.client.records import TopicPartition
 from headrace.client.setting_words import words_of_topic_settings
@@ -82,7 +83,9 @@ class TopicFacts:
     readers: Part[Looked]
 
 
-def one_topic(connection: HeldConnection, name: str) -> TopicFacts:
+def one_topic(
+    connection: HeldConnection, name: str, sampled: Mapping[str, GroupLag] | None = None
+) -> TopicFacts:
     topics = Topics(connection)
     [found] = topics.describe([name])
     places = {name: [each.partition for each in found.partitions]}
@@ -92,7 +95,7 @@ def one_topic(connection: HeldConnection, name: str) -> TopicFacts:
         sizes_by_partition(connection.hasty(PATIENCE_S), topics.broker_addresses(), places),
         [name + end for end in ends],
         ".delay" in ends,
-        part(lambda: groups_of_topic(connection, name)),
+        part(lambda: groups_of_topic(connection, name, sampled)),
     )
 
 

@@ -25,7 +25,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
     found = await asyncio.gather(
         console.access.ask(access.topic_counts),  # without it there is no page
         ask(access.cluster),
-        ask(lagging_groups),
+        ask(lagging_groups, None if console.sampler is None else console.sampler.latest),
         ask(access.pending),
     )
     topics, cluster, groups, delayed = found

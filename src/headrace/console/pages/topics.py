@@ -44,7 +44,8 @@ def _sampled(
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
     name = request.match_info["topic"]
-    facts = await console.access.ask(one_topic, name)
+    sampled = None if console.sampler is None else console.sampler.latest
+    facts = await console.access.ask(one_topic, name, sampled)
     return console.page(
         request, "topic.html", title=name, section="topics", topic=name, page=topic_page(facts)
     )

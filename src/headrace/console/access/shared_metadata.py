@@ -1,0 +1,83 @@
+"""The cluster's metadata, asked for once by all questions of one page.
+
+Every question begins with the metadata of the whole cluster, and a page asks several: with 5,000
+topics that was most of its time. Here a question takes what another one was told since its page was
+asked for, and waits for an answer that is under way. Nothing is believed for longer than BELIEVED_S
+(some questions look again until something has happened), and nothing after a change by this client.
+One of these belongs to one person's connection: what one may see is never shown to another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+BELIEVED_S = 1.0
+CHANGES = ("create_", "delete_", "alter_", "incremental_alter_")
+
+
+@dataclass(slots=True)
+class SharedMetadata:
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asked: Future[Any] | None = None  # the last question, answered or not
+    _asked_s: float = 0.0
+
+    def get(self, ask: Callable[[], Any], *, since_s: float, timeout_s: float) -> Any:
+        """What `ask` says, or what it said to somebody since `since_s`."""
+        with self._lock:
+            now_s = self.clock()
+            asked = self._asked
+            if asked is not None and (
+                self._asked_s < since_s or now_s - self._asked_s > BELIEVED_S
+            ):
+                asked = None
+            mine: Future[Any] = Future()
+            if asked is None:
+                self._asked, self._asked_s = mine, now_s
+        if asked is not None:
+            try:
+                return asked.result(timeout_s)
+            except TimeoutError:
+                return ask()
+        try:
+            mine.set_result(ask())
+        except BaseException as failure:
+            self._forget(mine)
+            mine.set_exception(failure)
+            raise
+        return mine.result()
+
+    def forget(self) -> None:
+        with self._lock:
+            self._asked = None
+
+    def _forget(self, asked: Future[Any]) -> None:
+        with self._lock:
+            if self._asked is asked:
+                self._asked = None
+
+
+class SharingAdmin:
+    """librdkafka's admin client, but for metadata of the whole cluster."""
+
+    def __init__(self, admin: Any, shared: SharedMetadata, since_s: float) -> None:
+        self._admin, self._shared, self._since_s = admin, shared, since_s
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        if topic is not None:
+            return self._admin.list_topics(topic, timeout=timeout)
+        return self._shared.get(
+            lambda: self._admin.list_topics(timeout=timeout),
+            since_s=self._since_s,
+            timeout_s=max(timeout, 0),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(CHANGES):
+            self._shared.forget()
+        return getattr(self._admin, name)
