@@ -312,6 +312,24 @@ def delete(
         )
 
 
+@app.command()
+@cluster_options
+def empty(
+    at: At,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete all records of a topic; it stays, with its settings and its groups."""
+    with at.connection() as cluster:
+        topics = client.Topics(cluster)
+        asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
+        if asks and not output.confirmed(f"Delete all records of {name}?"):
+            raise Failure("Nothing was deleted.")
+        count = topics.empty(name)
+    _tell(as_json, {"topic": name, "offsets": count}, f"{name} is empty: {count:,} offsets went.")
+
+
 def _tell(as_json: bool, fact: Mapping[str, object], sentence: str) -> None:
     if as_json:
         output.answer_json(fact)

@@ -32,6 +32,8 @@ READ_COMMITTED = 1
 ANSWER_BYTES = 1 << 20
 # A batch that unpacks to more is passed over, and the page says so.
 UNPACKED_BYTES = 32 << 20
+# Of one page: a megabyte of compressed batches can become a gigabyte.
+UNPACKED_IN_ALL_BYTES = 96 << 20
 # How far back the newest records are looked for at first, in offsets, and how much further then:
 # large records fit the first step, holes (compaction, markers) are crossed by the later ones.
 FIRST_STEP, FURTHER = 16, 8
@@ -181,8 +183,9 @@ class Browser:
         open_ = {p for p in at if at[p] < ends[p]}
         while open_ and reading.may_go_on():
             for partition, seen, reached in reading.read({p: at[p] for p in open_}, ends):
-                found[partition] += [one for one in seen if accepts(one)]
-                at[partition] = reached
+                taken, left = reading.take(seen, accepts)
+                found[partition] += taken
+                at[partition] = reached if left is None else left
             open_ = {
                 p
                 for p in open_
@@ -213,8 +216,9 @@ class Browser:
         while open_ and reading.may_go_on():
             windows = {p: (max(lows[p], at[p] - step), at[p]) for p in open_}
             for partition, seen in self._windows(reading, windows).items():
-                found[partition] += [one for one in reversed(seen) if accepts(one)]
-                at[partition] = windows[partition][0]
+                taken, left = reading.take(seen[::-1], accepts)
+                found[partition] += taken
+                at[partition] = windows[partition][0] if left is None else left + 1
             open_ = {
                 p
                 for p in open_
@@ -308,15 +312,28 @@ class _Reading:
         self._browser, self._bounds = browser, bounds
         self._deadline = browser._clock() + bounds.seconds
         self._hungry: list[int] = []  # got nothing in the last round, and are first in the next
+        self._unpacked = 0  # bytes of the records that were read
 
     def may_go_on(self) -> bool:
         bounds, page = self._bounds, self.page
         page.at_the_end = (
-            page.looked_at < bounds.records
-            and page.bytes < bounds.bytes
-            and self._browser._clock() < self._deadline
+            page.looked_at < bounds.records and page.bytes < bounds.bytes and not self._is_over()
         )
         return page.at_the_end
+
+    def _is_over(self) -> bool:
+        return self._unpacked >= UNPACKED_IN_ALL_BYTES or self._browser._clock() >= self._deadline
+
+    def take(self, seen: list[Seen], accepts: Accepts) -> tuple[list[Seen], int | None]:
+        """Those that are accepted, and the offset of the first that there was no time for: what
+        decides may be slow, such as a schema that makes much of few bytes."""
+        taken: list[Seen] = []
+        for number, one in enumerate(seen):
+            if number and self._browser._clock() >= self._deadline:
+                return taken, one.record.offset
+            if accepts(one):
+                taken.append(one)
+        return taken, None
 
     def read(
         self, starts: Mapping[int, int], untils: Mapping[int, int]
@@ -353,6 +370,8 @@ class _Reading:
         for pos, header in headers_in(records):
             while aborted and aborted[0][0] <= header.last_offset:
                 aborting.add(aborted.pop(0)[1])
+            if seen and self._is_over():
+                break  # the page ends here, and the next one goes on
             if header.last_offset >= start and header.base_offset < until:
                 seen += self._of_batch(
                     partition, header, records[pos : pos + header.size], start, until, aborting
@@ -379,6 +398,7 @@ class _Reading:
             for one in walk(batch, UNPACKED_BYTES):
                 if start <= one.offset < until:
                     page.looked_at += 1
+                    self._unpacked += len(one.key or b"") + len(one.value or b"")
                     headers = [(each.key, each.value) for each in one.headers]
                     stamp = one.timestamp if one.timestamp >= 0 else None
                     record = Record(

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
+    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -101,6 +102,15 @@ class Cluster:
                 for node in sorted(found.nodes, key=lambda node: node.id)
             ],
         )
+
+    def rights(self) -> set[AclOperation]:
+        """What this client may do with the cluster itself; everything where nobody needs rights."""
+        found = self._answer(
+            self._admin.describe_cluster(
+                include_authorized_operations=True, request_timeout=self.connection.timeout_s
+            )
+        )
+        return set(found.authorized_operations or ())
 
     # ---- settings of brokers
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.client.connection import Connection, reach
-from headrace.client.errors import NOT_LED_YET, ClientError, explain, kafka_error
+from headrace.client.errors import NOT_LED_YET, ClientError, NoSuchTopic, explain, kafka_error
 from headrace.contract.delay_topics import companions_of
 
 BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
@@ -309,6 +309,24 @@ class Topics:
         asked = self._admin.delete_topics([name], request_timeout=self.connection.timeout_s)
         self._answer(asked[name], name)
         return left
+
+    def empty(self, name: str) -> int:
+        """Delete all records that are there now; how many offsets that were. All or nothing: a
+        partition that nobody leads is told of before anything is deleted."""
+        known = self.cluster.topics.get(name)
+        if known is None:
+            raise NoSuchTopic(f"There is no topic {name}.")
+        spans = self.spans([name]).get(name, {})
+        if unled := sorted(set(known.partitions) - set(spans)):
+            raise ClientError(
+                f"Nobody answers for partition {unled[0]} of {name}. Nothing was deleted."
+            )
+        ends = [TopicPartition(name, p, end) for p, (first, end) in spans.items() if end > first]
+        timeout_s = self.connection.timeout_s
+        asked = self._admin.delete_records(ends, request_timeout=timeout_s) if ends else {}
+        for future in asked.values():
+            self._answer(future, name)
+        return sum(end - first for first, end in spans.values())
 
     def _answer(self, future: Future[Any], topic: str) -> Any:
         try:

@@ -27,6 +27,7 @@ from headrace.console.access.cluster_access import (
     TookTooLong,
     page_began_s,
 )
+from headrace.console.access.security import NotAllowed
 from headrace.console.audit import Audit
 from headrace.console.console import SEE_OTHER, Console, now_ms
 from headrace.console.decoding.avro import AvroRefused
@@ -140,6 +141,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (TooBusy, 503),
     (TookTooLong, 504),
     (Ended, 401),
+    (NotAllowed, 403),
     (Unreadable, 400),
     (FilterRefused, 400),
     (PathRefused, 400),

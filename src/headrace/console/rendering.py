@@ -32,8 +32,9 @@ class Renderer:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            auto_reload=False,  # an update under a running console does not mix two versions
         )
-        self._templates.globals.update(link=link, asset=self.asset)
+        self._templates.globals.update(link=link, asset=self.asset, zone=words.zone)
         self._templates.filters.update(
             number=words.number,
             size=words.size,

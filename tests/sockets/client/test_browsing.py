@@ -197,3 +197,58 @@ def test_a_topic_that_is_not_there_is_not_made(at: Connection) -> None:
     with pytest.raises(NoSuchTopic, match="There is no topic nowhere"):
         Browser(at, "nowhere")
     assert "nowhere" not in Topics(at).cluster.topics
+
+
+class SlowJudge:
+    """Takes a second for each record, by the clock that it gives."""
+
+    now_s = 0.0
+    asked = 0
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def accepts(self, seen: Seen) -> bool:
+        self.now_s += 1.0
+        self.asked += 1
+        return True
+
+
+def test_a_judge_that_is_slow_does_not_outlast_the_page_and_no_record_is_lost(
+    at: Connection,
+) -> None:
+    write(at, "slowly", 100)
+    for way in ("onwards", "backwards"):
+        judge = SlowJudge()
+        found: list[int] = []
+        with closing(Browser(at, "slowly", clock=judge.clock)) as browser:
+            place = browser.beginnings([0]) if way == "onwards" else browser.ends([0])
+            at_the_end = False
+            while not at_the_end:
+                before = judge.asked
+                page = getattr(browser, way)(
+                    place, want=1_000, accepts=judge.accepts, bounds=Bounds(seconds=7)
+                )
+                assert judge.asked - before <= 8
+                found += values(page)
+                place, at_the_end = page.next, page.at_the_end
+        assert found == (list(range(100)) if way == "onwards" else list(range(99, -1, -1)))
+
+
+def test_batches_that_unpack_to_much_end_the_page_and_the_next_goes_on(
+    at: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.client.browsing.UNPACKED_IN_ALL_BYTES", 2_000_000)
+    Topics(at).create("bombs", partitions=1)
+    squeezed = connection(bootstrap=at.bootstrap)
+    with Producer(squeezed, settings={"compression.type": "gzip", "linger.ms": "0"}) as producer:
+        for _ in range(10):
+            producer.send("bombs", b"\0" * 900_000).result(30)
+    with closing(Browser(at, "bombs")) as browser:
+        place, sizes = {0: 0}, []
+        while sum(sizes) < 10:
+            page = browser.onwards(place, want=1_000, accepts=everything)
+            sizes.append(len(page.found))
+            assert 0 < sizes[-1] <= 4
+            place = page.next
+    assert sum(sizes) == 10 and page.at_the_end

@@ -358,3 +358,44 @@ def _slow_letters(at: Connection) -> None:
     with Producer(at) as producer:
         for number in range(40):
             producer.send("payments.slow.dead", f"letter {number}", key="k", headers=why)
+
+
+def test_the_latest_of_each_key_is_the_latest_on_every_page(
+    visitor: Visitor, at: Connection
+) -> None:
+    Topics(at).create("states", partitions=1)
+    with Producer(at) as producer:
+        for round in ("old", "middle", "new"):
+            for number in range(40):
+                producer.send("states", f"{round} {number}", key=f"k{number}")
+    shown: list[str] = []
+    path = "/topics/states/messages?latest=1&n=25"
+    while path:
+        page = visitor.get(path)
+        shown += re.findall(r'class="value text">((?:old|middle|new) \d+)<', page.text)
+        following = re.search(r'rel="next" href="([^"]+)"', page.text)
+        path = following[1].replace("&amp;", "&") if following else ""
+    assert sorted(shown) == sorted(f"new {number}" for number in range(40))
+
+
+def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: Connection) -> None:
+    Topics(at).create("to-empty", partitions=2)
+    with Producer(at) as producer:
+        for number in range(10):
+            producer.send("to-empty", str(number))
+    done = visitor.post("/topics/to-empty/empty", {"typed": "to-empty"})
+    assert "10 offsets went" in done.said() and "topics empty to-empty --yes" in done.said()
+    assert records(at, "to-empty") == []
+    gone = visitor.post("/topics/not-there/empty", {"typed": "not-there"})
+    assert gone.status == 404, "a topic that is not there is not called empty"
+
+
+def test_a_page_creates_no_topic_by_looking(visitor: Visitor, at: Connection) -> None:
+    before = {each.name for each in Topics(at).all()}
+    for end in ("", "/messages", "/message?partition=0&offset=0", "/settings", "/messages.ndjson"):
+        assert visitor.get(f"/topics/made-by-looking{end}").status == 404
+    visitor.get("/topics/made-by-looking/tail/stream")
+    visitor.get("/life?topic=made-by-looking&key=k")
+    visitor.get("/dead-letters/made-by-looking.dead")
+    visitor.get("/delayed?topic=made-by-looking")
+    assert {each.name for each in Topics(at).all()} == before

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.acls import Acl
+from headrace.client.acls import Acl, AclFilter
 from headrace.client.admin import Admin
 from headrace.client.connection import Connection
 from headrace.client.groups import Groups, Move
@@ -182,6 +182,26 @@ def test_lag_over_time_comes_from_the_consoles_own_user_for_those_who_may_see_it
     assert '<polyline class="stroke"' in visitor.get("/groups/one?name=billing").text
     hidden = visitor.get("/groups/one?name=spies")
     assert hidden.status in (404, 502) and "polyline" not in hidden.text
+
+
+def test_what_is_no_part_of_the_cluster_is_for_those_who_look_after_it(
+    node: SecuredServer, certificates: Certificates
+) -> None:
+    """Databases and the folder of pipelines: to see them one may describe the cluster, to change
+    them alter it."""
+    right = Acl("cluster", "kafka-cluster", "literal", "User:bob", "*", "describe", "allow")
+    Admin(at(node, "admin")).acls.add([right])
+    tls = (certificates.server, None)
+    with Served(at(node, "sampler"), login=True, tls=tls, outboxes=("sqlite://",)) as served:
+        ann, bob, admin = (served.visitor(certificates.ca) for _ in range(3))
+        for visitor, name in ((ann, "ann"), (bob, "bob"), (admin, "admin")):
+            visitor.log_in(name, PASSWORD)
+        asked = {"action": "retry", "id": "1", "outbox": "0"}
+        for visitor, sees, changes in ((ann, 403, 403), (bob, 200, 403), (admin, 200, 502)):
+            assert visitor.get("/outbox").status == sees
+            assert visitor.get("/pipelines").status == sees
+            assert visitor.post("/outbox", asked).status == changes
+    Admin(at(node, "admin")).acls.remove([AclFilter(principal="User:bob", operation="describe")])
 
 
 def test_two_people_at_once_are_two(console: Served, certificates: Certificates) -> None:

@@ -160,4 +160,4 @@ def test_rights_users_quotas_and_who_did_what_are_shown(visitor: Visitor, at: Co
         assert part in page.said(), part
     assert "ann <b>" not in page.text and "secret" not in page.text
     assert "User:eve denied" not in visitor.get("/security?q=ann").said()
-    assert "change User:ANONYMOUS CreateTopics done ['orders']" in page.said()
+    assert "change User:ANONYMOUS CreateTopics done: orders" in page.said()

@@ -7,13 +7,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka.admin import AclOperation
+
 from headrace.client.acls import Acl, Acls
 from headrace.client.browsing import Browser, Seen
+from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
 from headrace.client.quotas import Quota, Quotas
 from headrace.client.topics import Topics
 from headrace.client.users import User, Users
 from headrace.console.access.parts import Part, part
+
+
+class NotAllowed(ClientError):
+    """This person may not."""
+
 
 AUDIT_TOPIC = "headrace.audit"
 AUDIT_SHOWN = 100
@@ -59,6 +68,14 @@ def _is_data(seen: Seen) -> bool:
     return seen.is_data
 
 
-def may_administer(connection: Connection) -> None:
-    """Raises what the cluster says to somebody who may not see its access control."""
-    Acls(connection).find()
+def require_observer(connection: Connection) -> None:
+    """For what is no part of the cluster, such as databases: those who may describe the cluster
+    may see it. Where nobody needs rights, everybody may."""
+    if not Cluster(connection).rights() & {AclOperation.DESCRIBE, AclOperation.ALL}:
+        raise NotAllowed("You need the right to describe the cluster to see this.")
+
+
+def require_administrator(connection: Connection) -> None:
+    """The same for changes: those who may alter the cluster."""
+    if not Cluster(connection).rights() & {AclOperation.ALTER, AclOperation.ALL}:
+        raise NotAllowed("You need the right to alter the cluster to do this.")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.client.admin import Admin
 from headrace.client.connection import Connection
 from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.group_lags import GroupLag
 from headrace.client.log_folders import Sizes, sizes_by_partition
-from headrace.client.records import TopicPartition
 from headrace.client.setting_words import words_of_topic_settings
 from headrace.client.topics import (
     BROKER_DECIDES,
@@ -134,11 +132,7 @@ def grow_topic(connection: Connection, name: str, partitions: int) -> None:
 
 def empty_topic(connection: Connection, name: str) -> int:
     """Delete all records that are there now; how many offsets that were."""
-    spans = Topics(connection).spans([name]).get(name, {})
-    ends = {TopicPartition(name, p): end for p, (first, end) in spans.items() if end > first}
-    if ends:
-        Admin(connection).delete_records(ends)
-    return sum(end - first for first, end in spans.values())
+    return Topics(connection).empty(name)
 
 
 def delete_topic(connection: Connection, name: str) -> list[str]:

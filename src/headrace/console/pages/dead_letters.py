@@ -8,10 +8,12 @@ from typing import Any
 
 from aiohttp import web
 
+from headrace.client.connection import Connection
 from headrace.console import live
 from headrace.console.access.dead_letters import (
     MOST_AT_ONCE,
     ON_ONE_PAGE,
+    LetterPage,
     discard,
     letter_topics,
     letters_of,
@@ -21,13 +23,18 @@ from headrace.console.access.dead_letters import (
     redrive_at,
     who_did_what,
 )
-from headrace.console.access.security import may_administer
+from headrace.console.access.security import require_administrator
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, offsets_in, offsets_text, text_in, whole
 from headrace.console.redrive_jobs import RedriveJob
 from headrace.console.rendering import link
 from headrace.console.views.commands import Name
-from headrace.console.views.dead_letters import letter_row, letter_topic_row, whole_letter
+from headrace.console.views.dead_letters import (
+    LetterRow,
+    letter_row,
+    letter_topic_row,
+    whole_letter,
+)
 from headrace.console.views.paging import Paging
 from headrace.services.redrive.letters import Place, Selection
 
@@ -54,8 +61,8 @@ async def show_topics(console: Console, request: web.Request) -> web.StreamRespo
 async def show_letters(console: Console, request: web.Request) -> web.StreamResponse:
     topic, query = request.match_info["topic"], request.query
     error, key, settled = (text_in(query, name) for name in ("error", "key", "settled"))
-    found = await console.access.ask(
-        letters_of,
+    found, rows = await console.access.ask(
+        _read_rows,
         topic,
         _selection(error=error, key=key),
         settled == "1",
@@ -67,7 +74,7 @@ async def show_letters(console: Console, request: web.Request) -> web.StreamResp
         title=f"Dead letters of {topic}",
         section="dead-letters",
         topic=topic,
-        rows=[letter_row(*each) for each in found.letters],
+        rows=rows,
         found=found,
         error=error,
         key=key,
@@ -77,6 +84,12 @@ async def show_letters(console: Console, request: web.Request) -> web.StreamResp
         most=MOST_AT_ONCE,
         jobs=console.redrives.of(topic)[:3],
     )
+
+
+def _read_rows(connection: Connection, *asked: Any) -> tuple[LetterPage, list[LetterRow]]:
+    """On a thread also what is made of the letters: large values take their time."""
+    found = letters_of(connection, *asked)
+    return found, [letter_row(*each) for each in found.letters]
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
@@ -172,7 +185,7 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     if job is None or job.topic != topic:
         raise Unreadable("There is no such redrive.")
     if console.person is not None and job.by != console.by:
-        await console.access.ask(may_administer)  # what another person has started
+        await console.access.ask(require_administrator)  # what another person has started
     console.redrives.stop(job, console.by)
     said = f"Told to stop: {job.sent:,} letters of {topic} were sent again."
     return console.done(request, link("dead-letters", topic), said)

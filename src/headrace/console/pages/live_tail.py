@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.browsing import Bounds, Browser
+from headrace.client.browsing import Bounds, Browser, Page
 from headrace.client.connection import Connection
 from headrace.console import live
 from headrace.console.console import Console
@@ -49,16 +49,13 @@ async def _frames(console: Console, topic: str) -> AsyncIterator[tuple[str, Any]
         yield "begun", {"partitions": len(browser.partitions)}
         unread = 0
         while True:
-            page = await console.access.ask(_fresh, browser, at)
+            page, rows = await console.access.ask(_fresh, browser, at)
             at, unread = page.next, unread + 1 if page.unread else 0
             if unread >= ASKED_ANEW_AFTER:  # somebody else may lead by now
                 browser.close()
                 browser, unread = await console.access.ask(Browser, topic), 0
-            rows = [message_row(seen) for seen in page.found if seen.is_data]
-            shown = rows[-MOST_IN_A_FRAME:]
-            skipped = page.skipped + len(rows) - len(shown)
-            if shown or skipped:
-                yield "messages", {"rows": [as_row(row) for row in shown], "skipped": skipped}
+            if rows or page.skipped:
+                yield "messages", {"rows": rows, "skipped": page.skipped}
             elif page.unread:
                 yield "unread", {"partitions": sorted(page.unread)}
             else:
@@ -72,9 +69,16 @@ def _ends(connection: Connection, browser: Browser) -> dict[int, int]:
     return browser.ends(browser.partitions)
 
 
-def _fresh(connection: Connection, browser: Browser, at: dict[int, int]) -> Any:
+def _fresh(
+    connection: Connection, browser: Browser, at: dict[int, int]
+) -> tuple[Page, list[dict[str, Any]]]:
+    """What is new, and what is shown of it; made on a thread, since values may be large."""
     each = max(MOST_IN_A_FRAME // max(len(browser.partitions), 1), LEAST_OF_A_PARTITION)
-    return browser.fresh(at, most=each, bounds=BOUNDS)
+    page = browser.fresh(at, most=each, bounds=BOUNDS)
+    found = [seen for seen in page.found if seen.is_data]
+    shown = found[-MOST_IN_A_FRAME:]
+    page.skipped += len(found) - len(shown)
+    return page, [as_row(message_row(seen)) for seen in shown]
 
 
 def as_row(row: MessageRow) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from headrace.client.browsing import Bounds
+from headrace.console.access.held_connection import HeldConnection
 from headrace.console.access.messages import (
     AT_OFFSET,
     AT_TIME,
@@ -33,6 +34,7 @@ from headrace.console.query import (
 )
 from headrace.console.views.code_samples import python_to_read, python_to_send
 from headrace.console.views.messages import (
+    MessageRow,
     Wanted,
     as_object,
     message_row,
@@ -55,7 +57,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
     topic, query = request.match_info["topic"], request.query
     wanted, asked = _wanted(query), _asked(query)
     key_reader = _reader(query, "keyas")
-    answered: Answered = await console.access.ask(read_page, topic, asked)
+    answered, rows = await console.access.ask(_read_rows, topic, asked, key_reader, wanted)
     page = answered.page
     state = {name: query[name] for name in KEPT if query.get(name)}
     return console.page(
@@ -64,7 +66,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         title=f"Messages of {topic}",
         section="topics",
         topic=topic,
-        rows=[message_row(seen, key_reader, wanted.reader, wanted.path) for seen in page.found],
+        rows=rows,
         readers=READERS,
         key_reader=key_reader,
         summary=summary(page, wanted),
@@ -75,12 +77,22 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         wanted=wanted,
         asked=asked,
         sizes=ON_ONE_PAGE,
+        most_downloaded=MOST_DOWNLOADED,
         following=None if page.at_the_end else offsets_text(page.next),
-        is_first=asked.at is None,
+        is_first=not text_in(query, "at"),
         line=console.commands.consume(
             topic, start=_start_word(asked, query), partition=asked.partition
         ),
     )
+
+
+def _read_rows(
+    connection: HeldConnection, topic: str, asked: Asked, key_reader: Reader, wanted: Wanted
+) -> tuple[Answered, list[MessageRow]]:
+    """On a thread also what is made of the records: large documents take their time."""
+    answered = read_page(connection, topic, asked)
+    found = answered.page.found
+    return answered, [message_row(seen, key_reader, wanted.reader, wanted.path) for seen in found]
 
 
 def _start_word(asked: Asked, query: MultiMapping[str]) -> str:
@@ -97,14 +109,22 @@ async def download(console: Console, request: web.Request) -> web.StreamResponse
     topic = request.match_info["topic"]
     asked = _asked(request.query)
     asked.want = MOST_DOWNLOADED
-    answered: Answered = await console.access.ask(read_page, topic, asked)
-    lines = "".join(json.dumps(as_object(seen.record)) + "\n" for seen in answered.page.found)
+    lines, is_whole = await console.access.ask(_read_lines, topic, asked)
     safe = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in topic)
     return web.Response(
-        body=lines.encode(),
+        body=lines,
         content_type="application/x-ndjson",
-        headers={"Content-Disposition": f'attachment; filename="{safe}.ndjson"'},
+        headers={
+            "Content-Disposition": f'attachment; filename="{safe}.ndjson"',
+            "X-Headrace-Complete": "yes" if is_whole else "no",
+        },
     )
+
+
+def _read_lines(connection: HeldConnection, topic: str, asked: Asked) -> tuple[bytes, bool]:
+    page = read_page(connection, topic, asked).page
+    lines = "".join(json.dumps(as_object(seen.record)) + "\n" for seen in page.found)
+    return lines.encode(), page.at_the_end and not page.unread
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
@@ -167,13 +187,15 @@ def _asked(query: MultiMapping[str]) -> Asked:
     if wanted.latest and start != NEWEST:
         raise Unreadable("The latest message of each key is found from the newest on.")
     more: dict[str, Any] = {"bounds": SEARCH} if wanted.narrows else {}
+    at = offsets_in(text_in(query, "at"))
     return Asked(
         start,
         offset=whole(query, "offset", default=0),
         time_ms=moment_ms(needed(query, "time", "The time")) if start == AT_TIME else 0,
         partition=whole_or_none(query, "partition"),
-        at=offsets_in(text_in(query, "at")),
+        # Which is the latest of a key is known only from the end: a later page looks again.
+        at=None if wanted.latest else at,
         want=whole(query, "n", default=50, least=1, most=ON_ONE_PAGE[-1]),
-        accepts=wanted.accepts(),
+        accepts=wanted.accepts(shown_before=at if wanted.latest else None),
         **more,
     )

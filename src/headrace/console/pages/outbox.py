@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from headrace.console.access import outbox as access
-from headrace.console.access.security import may_administer
+from headrace.console.access.security import require_administrator, require_observer
 from headrace.console.console import Console, now_ms
 from headrace.console.query import Unreadable, text_in, whole
 from headrace.console.views.payloads import payload
@@ -18,7 +18,8 @@ ACTIONS = ("retry", "discard")
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
-    await _require_right(console)
+    if console.person is not None:  # a database is no part of the cluster
+        await console.access.ask(require_observer)
     found = await asyncio.gather(
         *(asyncio.to_thread(access.look_at, url) for url in console.outboxes)
     )
@@ -34,14 +35,9 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
     )
 
 
-async def _require_right(console: Console) -> None:
-    """A database is no part of the cluster: those who may see its access control may see it."""
-    if console.person is not None:
-        await console.access.ask(may_administer)
-
-
 async def settle(console: Console, request: web.Request) -> web.StreamResponse:
-    await _require_right(console)
+    if console.person is not None:
+        await console.access.ask(require_administrator)
     form = await request.post()
     action = text_in(form, "action")
     number = whole(form, "outbox", default=0, most=max(len(console.outboxes) - 1, 0))

@@ -13,11 +13,15 @@ from headrace.console import live
 from headrace.console.access import overview as access
 from headrace.console.access.group_lag import lagging_groups
 from headrace.console.access.parts import Part
+from headrace.console.access.pipelines import look_at
+from headrace.console.access.security import require_observer
 from headrace.console.console import Console
 from headrace.console.history.sampler import Sampler
 from headrace.console.views.overview import overview_page
+from headrace.console.views.services import ENDED, RUNS, PipelineRow, pipeline_row
 
 SAMPLE_EVERY_S = 2.0
+MOST_PIPELINES = 6
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
@@ -29,6 +33,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         ask(access.pending),
     )
     topics, cluster, groups, delayed = found
+    pipelines = await _pipelines(console)
     page = overview_page(access.OverviewFacts(cluster, Part(topics), groups, delayed))
     everybody = console.sampler if console.person is None else None
     return console.page(
@@ -38,8 +43,20 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         section="overview",
         page=page,
         read_per_s=None if everybody is None else everybody.read_per_s,
+        pipelines=pipelines[:MOST_PIPELINES],
+        pipelines_left=max(len(pipelines) - MOST_PIPELINES, 0),
         growing=_growing(everybody, [topic for topic, _ in page.dead]),
     )
+
+
+async def _pipelines(console: Console) -> list[PipelineRow]:
+    """Those that failed first; none for somebody who may not see what lies on this machine."""
+    if console.person is not None:
+        right = await console.access.part(require_observer)
+        if right.missing:
+            return []
+    found = await asyncio.to_thread(look_at, console.pipelines)
+    return sorted(map(pipeline_row, found), key=lambda row: (row.state in (RUNS, ENDED), row.name))
 
 
 def _growing(sampler: Sampler | None, topics: list[str]) -> dict[str, float]:

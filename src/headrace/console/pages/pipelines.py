@@ -7,14 +7,14 @@ import asyncio
 from aiohttp import web
 
 from headrace.console.access import pipelines as access
-from headrace.console.access.security import may_administer
+from headrace.console.access.security import require_observer
 from headrace.console.console import Console
 from headrace.console.views.services import pipeline_row
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
     if console.person is not None:  # what lies on this machine is no part of the cluster
-        await console.access.ask(may_administer)
+        await console.access.ask(require_observer)
     found = await asyncio.to_thread(access.look_at, console.pipelines)
     return console.page(
         request,

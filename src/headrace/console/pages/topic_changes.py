@@ -82,7 +82,9 @@ async def grow(console: Console, request: web.Request) -> web.StreamResponse:
 async def empty(console: Console, request: web.Request) -> web.StreamResponse:
     name = await _typed(request)
     count = await console.access.ask(empty_topic, name, longest_s=LONG_S)
-    return console.done(request, link("topics", name), f"{name} is empty: {count:,} offsets went.")
+    said = f"{name} is empty: {count:,} offsets went."
+    command = console.commands.empty_topic(name)
+    return console.done(request, link("topics", name), said, command=command)
 
 
 async def delete(console: Console, request: web.Request) -> web.StreamResponse:

@@ -73,6 +73,9 @@ class Commands:
     def delete_topic(self, topic: str) -> str:
         return self.headrace("topics", "delete", Name(topic), "--yes")
 
+    def empty_topic(self, topic: str) -> str:
+        return self.headrace("topics", "empty", Name(topic), "--yes")
+
     def consume(
         self,
         topic: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,8 +113,9 @@ class Wanted:
     def narrows(self) -> bool:
         return bool(self.key or self.text or self.header or self.where or self.path or self.latest)
 
-    def accepts(self) -> Accepts:
-        """Raises FilterRefused for an expression that is none."""
+    def accepts(self, shown_before: Mapping[int, int] | None = None) -> Accepts:
+        """Raises FilterRefused for an expression that is none. Pages before have shown the latest
+        messages of keys down to these offsets: they count, and are not shown again."""
         tests: list[Accepts] = [] if self.control else [lambda seen: seen.is_data]
         if self.key:
             key = self.key.encode()
@@ -129,6 +130,8 @@ class Wanted:
             tests.append(lambda seen: expression.accepts(facts_of(seen.record, self.reader)))
         if self.path:
             tests.append(self._leads_there())
+        if shown_before:
+            tests.insert(0, lambda seen: _is_before(seen, shown_before))
         if self.latest:  # first: an older record of a key is not its state, whatever it holds
             tests.insert(0, _is_latest())
         return lambda seen: all(test(seen) for test in tests)
@@ -141,6 +144,10 @@ class Wanted:
             return any(not wanted or _plain(each) == wanted for each in found)
 
         return leads
+
+
+def _is_before(seen: Seen, offsets: Mapping[int, int]) -> bool:
+    return seen.record.offset < offsets.get(seen.record.partition, 0)
 
 
 def _is_latest() -> Accepts:

@@ -132,5 +132,9 @@ def audit_row(line: dict[str, Any]) -> AuditRow:
         str(line.get("event", "")),
         str(line.get("principal") or line.get("user") or ""),
         str(line.get("api", "")),
-        ", ".join(f"{name} {value}" for name, value in rest.items())[:500],
+        ", ".join(f"{name}: {_plain(value)}" for name, value in rest.items())[:500],
     )
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)

@@ -50,6 +50,12 @@ def moment(wall_ms: int | None) -> str:
     return at.isoformat(sep=" ", timespec="milliseconds")[:23]
 
 
+def zone() -> str:
+    """Where the console runs, which may not be where its reader is: `UTC+01:00`."""
+    offset = datetime.now().astimezone().isoformat()[-6:]
+    return "UTC" if offset in ("+00:00", "-00:00") else f"UTC{offset}"
+
+
 def iso(wall_ms: int | None) -> str:
     """For the `datetime` of a `<time>`."""
     if wall_ms is None or not 0 <= wall_ms <= LAST_SHOWN_MS:
