@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.console.conftest import NARROW
 from tests.console.served import Served
 from tests.console.test_every_page import look_closely
 from tests.sockets.console.test_logins_on_a_broker import PASSWORD, at, fill, plain_settings
@@ -65,3 +66,39 @@ def test_a_wrong_password_is_said_and_the_form_stays(visit: Visit, secured: Serv
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("does not know this user")
     look_closely(page)
+
+
+def test_an_administrator_gives_a_right_and_takes_it_away(visit: Visit, secured: Served) -> None:
+    page = visit(secured, ignore_https_errors=True)
+    log_in(page, "admin")
+    page.goto("/security")
+    for summary in ("Add a user", "Add a right", "Set a limit"):
+        page.get_by_text(summary, exact=True).click()
+    look_closely(page)
+    page.set_viewport_size(NARROW)
+    look_closely(page)
+    page.get_by_label("Who", exact=True).fill("carol")
+    page.locator("select[name=access]").select_option("consumer")
+    page.get_by_label("named").fill("orders")
+    page.get_by_role("button", name="Add the right").click()
+    expect(page.get_by_role("status").first).to_contain_text("User:carol may read topic orders")
+    expect(page.get_by_role("status").first).to_contain_text("acls add --principal carol")
+    right = page.get_by_role("row").filter(has_text="may read topic orders")
+    right.filter(has_text="carol").get_by_text("Remove …").click()
+    look_closely(page)
+    page.get_by_role("button", name="Remove this entry").click()
+    expect(page.get_by_role("status").first).to_contain_text("Removed: User:carol may read")
+
+
+def test_a_password_that_is_made_up_is_seen_once(visit: Visit, secured: Served) -> None:
+    page = visit(secured, ignore_https_errors=True)
+    log_in(page, "admin")
+    page.goto("/security")
+    page.get_by_text("Add a user", exact=True).click()
+    page.get_by_label("Name", exact=True).fill("dora")
+    page.get_by_role("button", name="Add the user").click()
+    expect(page.get_by_text("The password of dora, shown this once")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("The password of dora")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_text("The password of dora")).to_have_count(0)

@@ -77,7 +77,7 @@ def test_the_page_of_a_group_draws_its_lag(broker: Broker) -> None:
         served.run(sampler.sample())
         answer = served.visitor().get("/groups/one?name=billing&range=15m")
         assert "Lag over time" in answer.said() and '<polyline class="stroke"' in answer.text
-        assert "Caught up not known yet" in answer.said()
+        assert "Catching up not known yet" in answer.said()
         assert "There is no sample" not in answer.said()
         other = served.visitor().get("/groups/one?name=billing&topic=not-one-of-its&range=x")
         assert other.status == 200 and 'aria-current="true">hour<' in other.text

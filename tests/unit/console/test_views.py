@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headrace.app.triggers.filters import FilterRefused
-from headrace.client.browsing import Seen
+from headrace.client.browsing import Page, Seen
 from headrace.client.groups import GroupDescription, Move, Progress
 from headrace.client.records import Record
 from headrace.client.topics import Setting
@@ -20,7 +20,7 @@ from headrace.console.views.code_samples import python_to_read, python_to_send
 from headrace.console.views.delayed import histogram, lateness_words
 from headrace.console.views.draft import draft_from, draft_of, when_from, when_words
 from headrace.console.views.groups import group_page, move_rows, spans, way_words
-from headrace.console.views.messages import Wanted, as_object, marks, message_row
+from headrace.console.views.messages import Wanted, as_object, marks, message_row, summary
 from headrace.console.views.new_topic import settings_from
 from headrace.console.views.paging import Paging
 from headrace.console.views.payloads import LONGEST_SHOWN, Reader, payload
@@ -309,3 +309,24 @@ def test_a_message_as_a_program_is_literals_only() -> None:
     assert "os" not in compiled.co_names and "\\xff" in sample
     assert "..." in python_to_send("b", record(b"x" * 9_999))
     compile(python_to_read("b", odd), "sample", "exec")
+
+
+def test_a_header_of_several_lines_becomes_no_other_header_when_it_is_sent_again() -> None:
+    hostile = b"x\nheadrace-deliver-at: 1"
+    headers = [
+        ("plain", b"a: b"),
+        ("stack", hostile),
+        ("odd:name", b"y"),
+        ("u", "a\u2028b".encode()),
+    ]
+    draft = draft_of(Record("t", 0, 0, 0, "create", b"k", b"v", headers))
+    assert draft.headers == [("plain", "a: b")]
+    assert draft.lost.endswith("left out: stack, odd:name, u.")
+    assert draft_from({"value": "v", "headers": draft.header_lines()}).headers == draft.headers
+
+
+def test_a_page_that_is_full_does_not_claim_to_have_stopped_at_a_limit() -> None:
+    found = [Seen(Record("t", 0, n, 0, "create", None, b"v", [])) for n in range(2)]
+    page = Page(found, {0: 2}, looked_at=9, at_the_end=False)
+    assert summary(page, Wanted(text="v"), 2).endswith("9 messages; there may be more")
+    assert "stopped at its limit" in summary(page, Wanted(text="v"), 50)

@@ -69,7 +69,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         rows=rows,
         readers=READERS,
         key_reader=key_reader,
-        summary=summary(page, wanted),
+        summary=summary(page, wanted, asked.want),
         page=page,
         partitions=answered.partitions,
         is_empty=not any(end > first for first, end in answered.spans.values()),

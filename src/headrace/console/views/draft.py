@@ -80,10 +80,26 @@ def _headers(said: str) -> list[tuple[str, str]]:
 def draft_of(record: Record) -> Draft:
     """To send it again with edits; bytes that are no text cannot be edited here."""
     try:
-        return Draft(
+        draft = Draft(
             None if record.key is None else record.key.decode(),
             None if record.value is None else record.value.decode(),
             [(name, (raw or b"").decode()) for name, raw in record.headers],
         )
     except UnicodeDecodeError:
         return Draft(lost="That message holds bytes that are no text, so it cannot be edited here.")
+    odd = [name for name, text in draft.headers if not _fits_a_line(name, text)]
+    if odd:
+        draft.headers = [each for each in draft.headers if _fits_a_line(*each)]
+        draft.lost = (
+            f"These headers do not fit in one line each and are left out: {', '.join(odd)}."
+        )
+    return draft
+
+
+def _fits_a_line(name: str, text: str) -> bool:
+    """Whether the form gives back what it was given: a line end within a value that somebody else
+    wrote would become a header of its own."""
+    try:
+        return _headers(f"{name}: {text}") == [(name, text)]
+    except Unreadable:
+        return False

@@ -198,13 +198,16 @@ def _text(raw: bytes | None) -> str | None:
 # ---- what the page says of itself
 
 
-def summary(page: Page, wanted: Wanted) -> str:
+def summary(page: Page, wanted: Wanted, want: int) -> str:
     """What was looked at; nothing is left out silently."""
     shown = f"{len(page.found):,} shown"
     if wanted.narrows:
         shown = f"{len(page.found):,} found among {page.looked_at:,} messages"
     if not page.at_the_end and wanted.narrows:
-        shown += "; the search stopped at its limit and can go on"
+        is_full = len(page.found) >= want
+        shown += (
+            "; there may be more" if is_full else "; the search stopped at its limit and can go on"
+        )
     return shown
 
 
