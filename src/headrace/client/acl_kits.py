@@ -1,12 +1,23 @@
-"""What a client that writes or reads needs, as in Apache's kafka-acls: --producer, --consumer."""
+"""What a client that writes or reads needs, as in Apache's kafka-acls: --producer, --consumer; and
+which operations there are, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.protocol.acls import Operation, ResourceType
+from headrace.client.acls import number, word
+from headrace.protocol.acls import (
+    CLUSTER_NAME,
+    OPERATIONS_ON,
+    WILDCARD,
+    Operation,
+    ResourceType,
+)
 
 Kit = Mapping[ResourceType, tuple[Operation, ...]]
+
+CLUSTER = CLUSTER_NAME  # the only resource of its type
+ANYTHING = WILDCARD  # any resource, any host
 
 FOR_PRODUCERS: Kit = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
@@ -16,3 +27,13 @@ FOR_CONSUMERS: Kit = {
     ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
     ResourceType.GROUP: (Operation.READ,),
 }
+
+
+def operations_of(kit: Kit, resource_type: str) -> list[str]:
+    """What the kit needs on a resource of this type; nothing on some."""
+    return [word(Operation, one) for one in kit.get(number(ResourceType, resource_type), ())]
+
+
+def operations_on(resource_type: str) -> list[str]:
+    """What can be done with a resource of this type, besides `all`."""
+    return [word(Operation, one) for one in OPERATIONS_ON[number(ResourceType, resource_type)]]

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headrace.client.acl_kits import FOR_CONSUMERS, FOR_PRODUCERS, Kit
-from headrace.client.acls import Acl, word
+from headrace.client.acl_kits import (
+    ANYTHING,
+    CLUSTER,
+    FOR_CONSUMERS,
+    FOR_PRODUCERS,
+    Kit,
+    operations_of,
+    operations_on,
+)
+from headrace.client.acls import Acl
 from headrace.client.quotas import LIMITS, TYPES
 from headrace.console.query import Unreadable, needed, text_in
-from headrace.protocol.acls import (
-    CLUSTER_NAME,
-    OPERATIONS_ON,
-    WILDCARD,
-    Operation,
-    ResourceType,
-)
 
 LONGEST_NAME = 255
 SHORTEST_PASSWORD = 8
@@ -59,8 +60,7 @@ class QuotaRow:
 
 def operations() -> list[str]:
     """Of any resource, in Kafka's own words."""
-    known = {one for kind in OPERATIONS_ON.values() for one in kind}
-    return sorted(word(Operation, one) for one in known)
+    return sorted({each for kind in RESOURCES for each in operations_on(kind)})
 
 
 def principal_from(form: Mapping[str, Any]) -> str:
@@ -75,12 +75,12 @@ def entries_from(form: Mapping[str, Any]) -> list[Acl]:
     kind = text_in(form, "resource_type")
     if kind not in RESOURCES:
         raise Unreadable("Say on what: a topic, a group, a transactional id or the cluster.")
-    name = CLUSTER_NAME if kind == "cluster" else needed(form, "resource", "The name").strip()
+    name = CLUSTER if kind == "cluster" else needed(form, "resource", "The name").strip()
     prefixed = text_in(form, "prefixed") == "1"
-    if prefixed and (kind == "cluster" or name == WILDCARD):
+    if prefixed and (kind == "cluster" or name == ANYTHING):
         raise Unreadable(f"{name} is not the beginning of a name. Nothing was changed.")
     permission = "deny" if text_in(form, "permission") == "deny" else "allow"
-    host = text_in(form, "host").strip() or WILDCARD
+    host = text_in(form, "host").strip() or ANYTHING
     who = principal_from(form)
     return [
         Acl(kind, name, "prefixed" if prefixed else "literal", who, host, operation, permission)
@@ -89,13 +89,12 @@ def entries_from(form: Mapping[str, Any]) -> list[Acl]:
 
 
 def _operations(access: str, kind: str) -> list[str]:
-    type_ = ResourceType[kind.upper().replace("-", "_")]
     if access in KITS:
-        found = KITS[access].get(type_, ())
+        found = operations_of(KITS[access], kind)
         if not found:
             raise Unreadable(f"A {access} needs no right on a {RESOURCES[kind]} of its own.")
-        return [word(Operation, one) for one in found]
-    possible = [word(Operation, one) for one in OPERATIONS_ON[type_]]
+        return found
+    possible = operations_on(kind)
     if access != "all" and access not in possible:
         raise Unreadable(
             f"Nobody can {access or 'do nothing with'} a {RESOURCES[kind]}; possible: "
@@ -152,7 +151,7 @@ def entry_words(entries: list[Acl], access: str) -> list[str] | None:
     else:
         words += [OPTIONS[first.resource_type], first.resource]
     words += ["--prefixed"] if first.pattern == "prefixed" else []
-    words += ["--host", first.host] if first.host != WILDCARD else []
+    words += ["--host", first.host] if first.host != ANYTHING else []
     return words + (["--deny"] if first.permission == "deny" else [])
 
 
