@@ -9,7 +9,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
-    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -103,14 +102,15 @@ class Cluster:
             ],
         )
 
-    def rights(self) -> set[AclOperation]:
-        """What this client may do with the cluster itself; everything where nobody needs rights."""
+    def rights(self) -> set[str]:
+        """What this client may do with the cluster itself, in Kafka's words in small letters;
+        everything where nobody needs rights."""
         found = self._answer(
             self._admin.describe_cluster(
                 include_authorized_operations=True, request_timeout=self.connection.timeout_s
             )
         )
-        return set(found.authorized_operations or ())
+        return {str(each.name).lower() for each in found.authorized_operations or ()}
 
     # ---- settings of brokers
 

@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka.admin import AclOperation
-
 from headrace.client.acls import Acl, Acls
 from headrace.client.browsing import Browser, Seen
 from headrace.client.cluster import Cluster
@@ -71,11 +69,11 @@ def _is_data(seen: Seen) -> bool:
 def require_observer(connection: Connection) -> None:
     """For what is no part of the cluster, such as databases: those who may describe the cluster
     may see it. Where nobody needs rights, everybody may."""
-    if not Cluster(connection).rights() & {AclOperation.DESCRIBE, AclOperation.ALL}:
+    if not Cluster(connection).rights() & {"describe", "all"}:
         raise NotAllowed("You need the right to describe the cluster to see this.")
 
 
 def require_administrator(connection: Connection) -> None:
     """The same for changes: those who may alter the cluster."""
-    if not Cluster(connection).rights() & {AclOperation.ALTER, AclOperation.ALL}:
+    if not Cluster(connection).rights() & {"alter", "all"}:
         raise NotAllowed("You need the right to alter the cluster to do this.")
