@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError, LoginRefused, sentence
+from headrace.client.errors import ClientError, LoginRefused, Unreachable, sentence
 from headrace.client.sasl import exchange
 from headrace.client.tls import tls_context
 from headrace.protocol.errors import ErrorCode, MalformedMessage
@@ -171,4 +171,4 @@ def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
             "certificate, and whether this is the broker's TLS port."
         ) from failure
     except OSError as failure:
-        raise ClientError(f"No broker answers at {where}: {failure}.") from failure
+        raise Unreachable(f"No broker answers at {where}: {failure}.") from failure

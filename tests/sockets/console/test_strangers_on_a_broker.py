@@ -185,3 +185,15 @@ def test_a_browser_that_takes_nothing_is_cut_off(
         assert asked.recv(100).startswith(b"HTTP/1.1 200")
         wait_until_streams(console, 0)
     console.run(runner.cleanup())
+
+
+def test_a_change_that_nobody_answered_is_not_called_undone(broker: Broker) -> None:
+    with Broker() as short_lived, Served(short_lived.bootstrap) as served:
+        visitor = served.visitor()
+        token = visitor.get("/create-topic").token()
+        assert visitor.get("/topics").status == 200
+        short_lived.stop()
+        answer = visitor.post("/create-topic", {"name": "perhaps"}, token=token)
+        assert answer.status == 503 and "Whether it was done is not known" in answer.said()
+        messages = visitor.get("/topics/orders/messages")
+        assert messages.status == 503 and "Nobody answers" in messages.said()
