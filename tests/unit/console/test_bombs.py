@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.triggers.filters import Filter, FilterRefused
+from headrace.client.browsing import Seen
+from headrace.client.groups import GroupDescription, Progress
+from headrace.client.records import Record
 from headrace.console.decoding.avro import AvroRefused, Schema, shown
+from headrace.console.views.groups import MOST_PROGRESS, group_page
+from headrace.console.views.messages import MOST_HEADERS, whole_message
 
 WORDS = [
     "null",
@@ -78,3 +83,18 @@ def test_documents_that_nest_too_deeply_to_be_compared_do_not_match() -> None:
     assert not Filter("value[0] in value[1]").accepts(facts)
     while isinstance(one, list):  # taken apart by hand: freeing it at once nests as deeply
         one, other = one[0], other[0]
+
+
+def test_a_record_of_half_a_million_headers_shows_some_and_counts_the_others() -> None:
+    headers: list[tuple[str, bytes | None]] = [("h" * 90_000, b"v"), *[("h", b"")] * 500_000]
+    message = whole_message(Seen(Record("t", 0, 0, 0, "create", None, b"v", headers)))
+    assert len(message.headers) == MOST_HEADERS
+    assert message.headers_left == 500_001 - MOST_HEADERS
+    assert len(message.headers[0][0]) < 1_000
+
+
+def test_a_group_with_many_partitions_shows_those_that_are_furthest_behind() -> None:
+    places = [Progress("t", n, 0, n, None) for n in range(10_000)]
+    page = group_page(GroupDescription("g", "Empty", "classic", "", 1, [], places))
+    assert len(page.progress) == MOST_PROGRESS and page.progress_left == 9_500
+    assert page.progress[0].partition == 9_500 and page.lag == sum(range(10_000))

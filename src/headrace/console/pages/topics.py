@@ -13,6 +13,8 @@ from headrace.console.query import text_in, whole
 from headrace.console.views.paging import Paging
 from headrace.console.views.topics import topic_page, topic_rows
 
+MOST_PARTITIONS = 500  # that a page lists
+
 
 async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
     query = request.query
@@ -47,5 +49,11 @@ async def show_one(console: Console, request: web.Request) -> web.StreamResponse
     sampled = None if console.sampler is None else console.sampler.latest
     facts = await console.access.ask(one_topic, name, sampled)
     return console.page(
-        request, "topic.html", title=name, section="topics", topic=name, page=topic_page(facts)
+        request,
+        "topic.html",
+        title=name,
+        section="topics",
+        topic=name,
+        page=topic_page(facts),
+        most_rows=MOST_PARTITIONS,
     )

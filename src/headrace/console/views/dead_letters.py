@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from headrace.console.access.dead_letters import LetterTopic
+from headrace.console.views.messages import header_rows
 from headrace.console.views.payloads import Payload, payload
 from headrace.foreign_text import escaped
 from headrace.services.redrive.letters import DeadLetter
@@ -46,7 +47,7 @@ def letter_topic_row(found: LetterTopic) -> LetterTopicRow:
 
 def short_error(letter: DeadLetter) -> str:
     """The exception's own name, without the modules it is in."""
-    return escaped(letter.error.rpartition(".")[2]) or "not said"
+    return escaped(letter.error.rpartition(".")[2][:LONGEST_REASON]) or "not said"
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def whole_letter(letter: DeadLetter, entry: Settled | None) -> WholeLetter:
         letter.first_at_ms,
         letter.last_at_ms,
         "\n".join(escaped(line, keep="\t") for line in letter.stack.splitlines()),
-        [(escaped(n), payload(v)) for n, v in letter.headers if not n.startswith(OURS)],
+        header_rows([each for each in letter.headers if not each[0].startswith(OURS)]),
         _text(letter.value),
         "" if entry is None else escaped(entry.reason),
     )

@@ -96,9 +96,17 @@ class GroupPage:
     members: list[MemberRow]
     topics: list[str]
     can_change: bool  # only a group without members can
+    progress_left: int = 0  # partitions that are not among `progress`
+
+
+MOST_PROGRESS = 500  # partitions on a page: of more, those that are furthest behind
 
 
 def group_page(group: GroupDescription) -> GroupPage:
+    shown = group.progress
+    if len(shown) > MOST_PROGRESS:
+        behind = sorted(shown, key=lambda one: -(one.lag or 0))[:MOST_PROGRESS]
+        shown = sorted(behind, key=lambda one: (one.topic, one.partition))
     largest = max((one.lag or 0 for one in group.progress), default=0)
     clients = {member.id: member.client_id for member in group.members}
     return GroupPage(
@@ -119,7 +127,7 @@ def group_page(group: GroupDescription) -> GroupPage:
                 (one.lag or 0) / largest if largest else 0.0,
                 clients.get(one.member or "", ""),
             )
-            for one in group.progress
+            for one in shown
         ],
         [
             MemberRow(each.id, each.instance_id, each.client_id, each.host, spans(each.assigned))
@@ -127,6 +135,7 @@ def group_page(group: GroupDescription) -> GroupPage:
         ],
         sorted({one.topic for one in group.progress}),
         not group.members,
+        len(group.progress) - len(shown),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ Accepts = Callable[[Seen], bool]
 
 AS_IT_LOOKS = Reader()
 LONGEST_AT_PATH = 300
+MOST_HEADERS = 200
+LONGEST_HEADER_NAME = 300
 MOST_KEYS = 100_000  # that are told apart for the latest value of each
 
 
@@ -77,7 +79,8 @@ class WholeMessage:
     row: MessageRow
     timestamp_type: str
     producer_id: int | None
-    headers: list[tuple[str, Payload]]
+    headers: list[tuple[str, Payload]]  # at most MOST_HEADERS
+    headers_left: int = 0
 
 
 def whole_message(
@@ -88,8 +91,17 @@ def whole_message(
         message_row(seen, key, value),
         kinds.get(seen.record.timestamp_type or "", ""),
         seen.producer_id,
-        [(escaped(name), payload(value)) for name, value in seen.record.headers],
+        header_rows(seen.record.headers),
+        max(len(seen.record.headers) - MOST_HEADERS, 0),
     )
+
+
+def header_rows(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, Payload]]:
+    """The first ones: a record of a megabyte can have half a million."""
+    return [
+        (escaped(name[:LONGEST_HEADER_NAME]), payload(value))
+        for name, value in headers[:MOST_HEADERS]
+    ]
 
 
 # ---- which records are let through
