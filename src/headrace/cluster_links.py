@@ -16,15 +16,16 @@ from headrace.broker.cluster_membership import ClusterMembership
 from headrace.broker.controller_channel import ControllerChannel
 from headrace.broker.forwarding import Forwarding
 from headrace.broker.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
+from headrace.broker.partitions import Partitions
 from headrace.broker_probes import BrokerProbes
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere
 from headrace.controller_routing import ControllerRouting
-from headrace.directory_assignments import DirectoryAssignments
+from headrace.directory_assignments import TIMEOUT_MS, DirectoryAssignments
 from headrace.environment import Address, Now, Peers
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.node_settings import NodeSettings
-from headrace.protocol.messages import broker_registration
+from headrace.protocol.messages import assign_replicas_to_dirs, broker_registration
 from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest
 from headrace.quorum_member import QuorumMember
 from headrace.serving.purgatory import Purgatory
@@ -39,6 +40,7 @@ class ClusterLinks:
         now: Now,
         purgatory: Purgatory,
         member: QuorumMember,
+        partitions: Partitions,
         *,
         jitter: Callable[[], float],
     ) -> None:
@@ -64,8 +66,14 @@ class ClusterLinks:
         self.probes = BrokerProbes(
             peers, member.controller, inter_broker_listener(settings.values), now
         )
+        directories = channel("directories")
         self._directories = DirectoryAssignments(
-            channel("directories"), now, settings.node_id, member.identity.directory_id
+            lambda request, answered: directories.ask_once(
+                assign_replicas_to_dirs, request, answered, timeout_ms=TIMEOUT_MS
+            ),
+            now,
+            settings.node_id,
+            partitions.folders,
         )
         self.routing = ControllerRouting(
             frozenset(settings.controllers),
@@ -135,6 +143,11 @@ class ClusterLinks:
         is_same = set(earlier.log_dirs) & set(self._member.presented.log_dirs)
         return earlier.epoch if is_same else UNKNOWN_EPOCH
 
+    def directory_failed(self, directory_id: bytes) -> None:
+        """The next heartbeat says it, and all that follow."""
+        if self.membership is not None:
+            self.membership.directory_failed(directory_id)
+
     def leave(self, on_left: Callable[[], None]) -> None:
         """Hand over what this broker leads; `on_left` is called when the node may stop."""
         if self.membership is None:
@@ -172,7 +185,8 @@ class ClusterLinks:
         self.probes.look()
         if self.membership is not None:
             self.membership.look()
-            if self._broker.is_member and self.membership.is_unfenced:
+            is_here = self._broker.is_member and self.membership.is_unfenced
+            if is_here and not self._broker.changes:
                 self._directories.look(self._broker.image, self._broker.this.epoch)
         controller = self._member.controller
         if self._settings.is_controller and controller.has_caught_up and not controller.is_active:

@@ -14,11 +14,16 @@ from headrace.controller.controller import Controller
 from headrace.controller.handlers.broker_heartbeat import heartbeat
 from headrace.controller.handlers.broker_registration import register_broker
 from headrace.controller.in_sync_changes import alter_partition
+from headrace.controller.replica_directories import assign_replicas
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
+)
+from headrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
 )
 from headrace.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -95,6 +100,22 @@ class ControllerAtHand:
             answered(None)
             return
 
+        self._tell(controller.answer(decision.response, now, late=_nobody_knows), answered)
+
+    def assign_replicas(
+        self,
+        request: AssignReplicasToDirsRequest,
+        answered: Callable[[AssignReplicasToDirsResponse | None], None],
+        now: Now,
+    ) -> None:
+        controller = self._controller
+        minimum = controller.settings.min_in_sync_replicas
+        try:
+            decision = assign_replicas(controller.image, request, minimum)
+            controller.append(decision.records, now)
+        except KafkaError:
+            answered(None)
+            return
         self._tell(controller.answer(decision.response, now, late=_nobody_knows), answered)
 
     def register_broker(

@@ -22,14 +22,19 @@ from headrace.broker import log_scrubber
 from headrace.broker.audit import AUDITED, AuditTrail, is_audited
 from headrace.broker.broker import Broker
 from headrace.broker.controller_port import ControllerPort
+from headrace.broker.folder_moves import FolderMoves
 from headrace.broker.log_cleaner import LogCleaner, Runner
 from headrace.broker.log_scrubber import LogScrubber
 from headrace.broker.lost_acknowledgements import Lost
+from headrace.broker.lost_replicas import logs_were_cut_back
 from headrace.broker.partitions import Partitions
 from headrace.broker.recognized import recognition_of
 from headrace.cluster_links import ClusterLinks
 from headrace.controller_at_hand import ControllerAtHand
+from headrace.directory_assignments import DirectoryAssignments
+from headrace.drawn import fraction, unique_digits
 from headrace.environment import Address, Disk, Now, Peers
+from headrace.folder_watch import FolderWatch
 from headrace.metadata.config_definitions.authorizer import (
     OPEN_IF_NO_ENTRY,
     SUPER_USERS,
@@ -38,6 +43,7 @@ from headrace.metadata.config_definitions.authorizer import (
 )
 from headrace.metadata.image import MetadataImage
 from headrace.node_settings import NodeSettings
+from headrace.node_upkeep import NodeUpkeep
 from headrace.protocol.errors import KafkaError
 from headrace.quorum_member import CallAt, QuorumMember
 from headrace.served import (
@@ -60,7 +66,8 @@ from headrace.serving.quotas import Meter, quotas_of
 from headrace.serving.route import Route
 from headrace.serving.session import Session
 from headrace.storage.durability import Durability, Submit
-from headrace.storage.flush import FlushOfEverything, Together, one_by_one
+from headrace.storage.flush import Together, one_by_one
+from headrace.storage.folder_failures import FolderFailures
 from headrace.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -72,6 +79,8 @@ AUDIT_MS = 100
 CONTROLLER_LOOKS_MS = 250
 # How late a broker hears that there is another controller, or says that it has caught up.
 LINKS_LOOK_MS = 50
+# How late a node that is alone notes in its metadata where new replicas lie.
+DIRECTORIES_LOOK_MS = 1_000
 
 
 class Node:
@@ -83,7 +92,7 @@ class Node:
         *,
         randomness: Callable[[int], bytes],
         submit: Submit,
-        space: Callable[[], tuple[int, int]],
+        space: Callable[[str], tuple[int, int]],
         open_files: int,
         stopwatch: Callable[[], int] | None = None,
         request_clock: Callable[[], int] | None = None,
@@ -103,7 +112,11 @@ class Node:
         self.settings = settings
         self.now = now  # both clocks; the loop sets them once per turn
         self.purgatory = Purgatory()
-        self.durability = Durability(disk, submit, now)
+        log_dirs = settings.log_dirs or (settings.folder,)
+        # Without the metadata there is no node, so that folder does not fail alone.
+        failures = FolderFailures(disk, [path for path in log_dirs if path != settings.folder])
+        self._folder_failures = failures
+        self.durability = Durability(disk, submit, now, failures)
         self.durability.on_loss = self._logs_were_cut_back
         self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
         self.peers = peers
@@ -121,11 +134,13 @@ class Node:
         self.partitions = Partitions(
             disk,
             settings.folder,
+            log_dirs,
             settings.given,
             now,
             randomness=randomness,
             unwritten=self.durability.unwritten,
             flushes=self.durability.log_flushes,
+            failures=failures,
             open_files=open_files,
             space=space,
         )
@@ -144,16 +159,34 @@ class Node:
             authorizer=self.authorizer,
         )
         self.controller = self.member.controller
+        self.partitions.survey(self.member.identity, settings.failed_folders)
         self.links: ClusterLinks | None = None  # of a node with peers
         if peers is None:
-            self.partitions.load(self.controller.image)
+            self._load_partitions(self.controller.image)
         else:
             jitter = partial(fraction, randomness)
             self.links = ClusterLinks(
-                peers, settings, now, self.purgatory, self.member, jitter=jitter
+                peers, settings, now, self.purgatory, self.member, self.partitions, jitter=jitter
             )
         self.broker = self._open_broker()
         self.durability.unwritten.on_refusal = self.broker.disk_refused
+        unique = partial(unique_digits, randomness)
+        self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)
+        self.upkeep = NodeUpkeep(self)
+        self._folder_watch = FolderWatch(
+            self.partitions,
+            self.broker,
+            tell=self._directory_failed,
+            nothing_left=self._nothing_left,
+        )
+        # Of a node that is alone: its metadata say in which of several folders replicas lie.
+        self._directories: DirectoryAssignments | None = None
+        if self.links is None and (len(log_dirs) > 1 or self.partitions.has_lost_folders):
+            port = ControllerAtHand(self.controller, settings.node_id, self.purgatory)
+            ask = partial(port.assign_replicas, now=now)
+            self._directories = DirectoryAssignments(
+                ask, now, settings.node_id, self.partitions.folders
+            )
         if self.links is not None:
             self.links.attach(self.broker)
             self.controller.on_committed.append(self._open_partitions)
@@ -210,15 +243,11 @@ class Node:
         return self.member.identity.directory_id
 
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        values = self.settings.values
-        yield values["log.retention.check.interval.ms"], self._apply_retention
-        yield values["log.flush.offset.checkpoint.interval.ms"], self._checkpoint
-        often_ms = values["replica.high.watermark.checkpoint.interval.ms"]
-        yield often_ms, self._checkpoint_high_watermarks
-        yield values["producer.id.expiration.check.interval.ms"], self.partitions.expire_producers
-        yield 1_000, self._every_second
+        yield from self.upkeep.timers()
         yield COORDINATORS_LOOK_MS, self.broker.tick
         yield AUDIT_MS, self.audit.write
+        if self._directories is not None:
+            yield DIRECTORIES_LOOK_MS, self._tell_directories
         if self.links is not None:
             yield CONTROLLER_LOOKS_MS, self._controller_looks
             yield LINKS_LOOK_MS, self.links.look
@@ -247,8 +276,12 @@ class Node:
         return is_busy or (may_answer and bool(answers))
 
     def end_turn(self) -> bool:
-        """Before replies leave. False: some promise what the disk refused (`lost`), wrongly."""
+        """Before replies leave. False: the disk has refused something; some replies may promise it
+        wrongly (`lost`), and who waits for it is to be asked before the turn is over."""
         if not self.durability.end_turn():
+            return False
+        if self._folder_failures.untold:
+            self._folder_watch.look()
             return False
         if self.controller.background:
             work = self.controller.background[:]
@@ -425,57 +458,31 @@ class Node:
         if self._joined_at is None and self.links is not None:
             self._joined_at = image.offset
             self.member.say_who_votes()
-            self.partitions.load(image)
+            self._load_partitions(image)
             self.links.enter(self.broker, self.partitions.last_broker_epoch)
 
     def _logs_were_cut_back(self, logs: Sequence[PartitionLog], why: str) -> None:
-        self.lost += self.broker.logs_were_cut_back(logs, why)
+        self.lost += logs_were_cut_back(self.broker, logs, why)
 
-    # What is done again and again
+    def _load_partitions(self, image: MetadataImage) -> None:
+        self.partitions.load(image)
+        self.member.presented.log_dirs = self.partitions.folders.directories
 
-    def _apply_retention(self) -> None:
-        for topic in list(self.broker.topics.by_name.values()):
-            for leader in topic.here():
-                self.partitions.apply_retention(leader.log, leader.high_watermark)
-        wait_ms = self.settings.values["headrace.stray.retention.ms"]
-        self.durability.in_background(self.partitions.stray_work(wait_ms))
+    def _directory_failed(self, directory_id: bytes) -> None:
+        if self.links is not None:
+            self.links.directory_failed(directory_id)
+        else:
+            self.controller.directories_failed(self.settings.node_id, [directory_id], self.now)
 
-    def _checkpoint(self) -> None:
-        self.durability.in_background(self.partitions.checkpoint_work(self._high_watermarks()))
+    def _nothing_left(self, problem: OSError) -> None:
+        self.durability.failure = problem
 
-    def _checkpoint_high_watermarks(self) -> None:
-        """A node that is alone has all of its logs committed, and need not remember how far."""
-        if len(self.broker.image.brokers) > 1:
-            work = self.partitions.high_watermark_work(self._high_watermarks())
-            if work is not None:
-                self.durability.in_background(work)
-
-    def _high_watermarks(self) -> dict[tuple[str, int], int]:
-        return {
-            (leader.topic, leader.index): leader.high_watermark
-            for topic in self.broker.topics.by_name.values()
-            for leader in topic.here()
-        }
+    def _tell_directories(self) -> None:
+        if self._directories is not None and not self.broker.changes:
+            self._directories.look(self.broker.image, self.controller.broker_epoch)
 
     def _controller_looks(self) -> None:
         self.controller.tick(self.now)
-
-    def _every_second(self) -> None:
-        self.controller.tick(self.now)
-        if self.cleaner is not None:
-            self.cleaner.tick()
-        if self.scrubber is not None:
-            self.scrubber.tick()
-        self.durability.every_second()
-        unwritten = self.durability.unwritten
-        if not unwritten.gathers and self.broker.disk_is_quiet():
-            unwritten.gather_again()
-        if self.broker.unopened and not self.broker.changes:
-            self.broker.open_what_had_no_room()
-        for found in self.partitions.due_flushes(self.now.monotonic_ms):
-            self.durability.log_flushes.append(FlushOfEverything(found))
-        for work in self.partitions.due_work():
-            self.durability.in_background(work)
 
     def _close_logs(self) -> None:
         """Nobody is served any more, so this may wait for the disk."""
@@ -483,13 +490,8 @@ class Node:
         try:
             links = self.links
             epoch = self.controller.broker_epoch if links is None else links.epoch_of_clean_stop
-            self.partitions.close(epoch, self._high_watermarks(), self._together)
+            self.partitions.close(epoch, self.upkeep.high_watermarks(), self._together)
         except OSError as problem:
             log.critical("the shutdown is not clean: %s", problem)
             self.durability.failure = problem
         self.stopped = True
-
-
-def fraction(randomness: Callable[[int], bytes]) -> float:
-    """From 0 to 1."""
-    return int.from_bytes(randomness(4), "big") / (1 << 32)

@@ -22,7 +22,7 @@ from headrace.protocol import uuids
 @dataclass(slots=True)
 class NodeSettings:
     node_id: int
-    folder: str
+    folder: str  # with the metadata log
     # Passwords are among both, so they are not shown.
     values: Mapping[str, Any] = field(repr=False)  # broker settings by Kafka's names, typed
     given: Mapping[str, str] = field(repr=False)  # those that were set, as text
@@ -38,6 +38,8 @@ class NodeSettings:
     # Of a quorum of kraft.version 0; else the metadata log says who votes.
     static_voters: tuple[Voter, ...] = ()
     bootstrap: tuple[VoterEndpoint, ...] = ()  # where to ask for the quorum's leader
+    log_dirs: tuple[str, ...] = ()  # where partitions lie; none: in `folder`
+    failed_folders: Mapping[str, str] = field(default_factory=dict)  # why, by path
 
 
 def controller_settings(settings: NodeSettings, *, alone: bool) -> ControllerSettings:
@@ -84,10 +86,8 @@ def quorum_timeouts(values: Mapping[str, Any]) -> Timeouts:
     )
 
 
-def membership(
-    settings: NodeSettings, directory_id: bytes, randomness: Callable[[int], bytes]
-) -> Membership:
-    """How this start of the node presents itself."""
+def membership(settings: NodeSettings, randomness: Callable[[int], bytes]) -> Membership:
+    """How this start of the node presents itself; its data folders are named when they are open."""
     controller = settings.controller_endpoint
     return Membership(
         node_id=settings.node_id,
@@ -105,6 +105,6 @@ def membership(
                 settings.protocols.get(controller.listener, 0),
             ),
         ),
-        log_dirs=(directory_id,),
+        log_dirs=(),
         rack=settings.values["broker.rack"],
     )

@@ -70,7 +70,7 @@ class QuorumMember:
         self.identity = read_identity(disk, settings.folder, settings.node_id, randomness)
         self.log = self._open_log(partitions)
         # How this start of the node presents itself to a controller.
-        self.presented = membership(settings, self.identity.directory_id, randomness)
+        self.presented = membership(settings, randomness)
         self.controller = Controller(
             self.log,
             controller_settings(settings, alone=self._alone),

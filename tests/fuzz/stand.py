@@ -90,7 +90,7 @@ class Stand:
             self.now,
             randomness=self._random,
             submit=lambda work, done: self._background.append((work, done)),
-            space=lambda: (1 << 40, 1 << 39),
+            space=lambda _: (1 << 40, 1 << 39),
             open_files=1_000,
             request_clock=lambda: next(ticks),
         )

@@ -8,15 +8,14 @@ ask for flushes by `flush_soon`. No I/O of its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.controller_port import ControllerPort
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.in_sync_upkeep import InSyncUpkeep
-from headrace.broker.lost_acknowledgements import Lost
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replica_fetching import ReplicaFetching
@@ -39,6 +38,9 @@ from headrace.replication.this_broker import ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane
+
+if TYPE_CHECKING:
+    from headrace.broker.folder_moves import FolderMoves
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ class Broker:
         "replica_fetching",
         "selects_by_rack",
         "tells_followers_at_once",
+        "folder_moves",
     )
 
     def __init__(
@@ -168,6 +171,7 @@ class Broker:
         self.is_member = True  # the metadata have this start's registration
         self.in_sync_upkeep = InSyncUpkeep(self)
         self.replica_fetching = ReplicaFetching(self, peers)
+        self.folder_moves: FolderMoves  # the node says it: they need flushes
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         # by FindCoordinator's types
@@ -256,25 +260,6 @@ class Broker:
         elif leader.waiting or leader.sessions:
             self.partition_changed(leader)
 
-    def logs_were_cut_back(self, logs: Sequence[Any], why: str) -> list[Lost]:
-        """The disk has refused what was visible already where appends commit at once. All who wait
-        for it are asked before anything else is appended to these logs."""
-        lost = []
-        cut = {id(log) for log in logs}
-        for topic in self.topics.by_name.values():
-            for leader in topic.here():
-                if id(leader.log) in cut:
-                    end_offset = leader.log.end_offset
-                    leader.high_watermark = min(leader.high_watermark, end_offset)
-                    for coordinator in self.coordinators.values():
-                        coordinator.log_was_cut_back(leader, self.now)
-                    self.partition_changed(leader)
-                    lost.append(Lost(topic, leader.index, end_offset, why))
-        self.purgatory.settle()
-        for each in logs:
-            each.loss_is_told()
-        return lost
-
     def tick(self) -> None:
         """What is due by time at coordinators, in-sync replicas and followers."""
         self.coordinators_tick()
@@ -344,7 +329,7 @@ class Broker:
             self._retire(described)
             self.changes.add(self._delete_files(described), image.offset)
         if gone:
-            self._coordinators_follow()
+            self.coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
             self.groups.forget_topics(names)
 
@@ -365,7 +350,7 @@ class Broker:
         for topic in affected:
             self._configure(topic)
 
-    def _coordinators_follow(self) -> None:
+    def coordinators_follow(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.follow(self.topics.by_name.get(coordinator.topic), self.now)
 
@@ -376,7 +361,7 @@ class Broker:
 
     def _finish_change(self) -> Iterator[None]:
         """All replicas have the roles that the image gives them."""
-        self._coordinators_follow()
+        self.coordinators_follow()
         self.replica_fetching.go_on()
         yield
 
@@ -395,6 +380,9 @@ class Broker:
             for index, partition in enumerate(described.partitions):
                 if self.node_id not in partition.replicas or topic.has(index):
                     continue
+                if self.partitions.is_offline(described, index, self.image):
+                    topic.offline |= {index}
+                    continue
                 opened[index] = self._open(described, index)
                 if partition.leader == self.node_id:  # writes a file: here, one in each step
                     opened[index].begin_epoch(partition.leader_epoch)
@@ -405,11 +393,15 @@ class Broker:
         except OSError as problem:
             opened.clear()
             self.unopened.add(topic_id)
-            self.disk_refused(f"{self.partitions.folder}/{described.name}: {problem.strerror}")
+            self.partitions.failures.met(problem.filename, problem)
+            self.disk_refused(f"{problem.filename or described.name}: {problem.strerror}")
         else:
             topic.replicas += [None] * (len(described.partitions) - len(topic.replicas))
         for index, replica in opened.items():
-            topic.replicas[index] = replica
+            if self.partitions.is_offline(described, index, self.image):  # since it was opened
+                topic.offline |= {index}
+            else:
+                topic.replicas[index] = replica
         self._configure(topic)
         for index in opened:  # before anybody finds them: they lead until they are told otherwise
             self._follow_partition(topic, index, described.partitions[index])
@@ -438,6 +430,7 @@ class Broker:
             replica.follow(partition, self.now.monotonic_ms)
         except OSError as problem:
             self.unopened.add(topic.id)
+            self.partitions.failures.met(replica.log.folder, problem)
             self.disk_refused(f"{replica.log.folder}: {problem.strerror}")
             return
         if replica.following is not None or before is not None:

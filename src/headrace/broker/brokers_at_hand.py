@@ -8,7 +8,12 @@ listeners that no other has (its delay service's).
 from __future__ import annotations
 
 from headrace.broker.broker import Broker, Endpoint
-from headrace.metadata.image import LOST_DIRECTORY, NO_LEADER, PartitionImage
+from headrace.metadata.image import (
+    MIGRATING_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    PartitionImage,
+)
 from headrace.protocol.errors import ErrorCode
 
 
@@ -32,17 +37,24 @@ def registered_endpoint(broker: Broker, node_id: int, listener: str) -> Endpoint
 
 
 NO_CONTROLLER = -1
+# Of a replica whose broker has not said yet in which data folder it lies.
+NOT_CHOSEN = frozenset((UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY))
+NOWHERE: frozenset[bytes] = frozenset()
 
 
 class BrokersAtHand:
     """All brokers that clients of one listener find; made once per image."""
 
-    __slots__ = ("_broker", "endpoints")
+    __slots__ = ("_broker", "_directories", "endpoints")
 
     def __init__(self, broker: Broker, listener: str) -> None:
         found = ((each, endpoint_of(broker, each, listener)) for each in broker.image.brokers)
         self._broker = broker
         self.endpoints = {each: endpoint for each, endpoint in found if endpoint is not None}
+        # Where replicas of each of them can be read.
+        self._directories = {
+            each: NOT_CHOSEN.union(broker.image.brokers[each].log_dirs) for each in self.endpoints
+        }
 
     @property
     def controller_id(self) -> int:
@@ -64,12 +76,10 @@ class BrokersAtHand:
         return ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
 
     def offline(self, partition: PartitionImage) -> list[int]:
-        """The replicas whom nobody can ask, or whose disk is lost."""
-        lost: set[int] = set()
-        if LOST_DIRECTORY in partition.directories:
-            places = zip(partition.replicas, partition.directories, strict=False)
-            lost = {replica for replica, directory in places if directory == LOST_DIRECTORY}
-        return [each for each in partition.replicas if each not in self.endpoints or each in lost]
+        """The replicas whom nobody can ask, or whose data folder is lost."""
+        places = zip(partition.replicas, partition.directories, strict=False)
+        online = self._directories
+        return [replica for replica, place in places if place not in online.get(replica, NOWHERE)]
 
 
 def brokers_at_hand(broker: Broker, listener: str) -> BrokersAtHand:

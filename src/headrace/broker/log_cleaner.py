@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from headrace.broker.partitions import Partitions
@@ -75,7 +76,7 @@ class LogCleaner:
         runner: Runner,
         *,
         values: Callable[[], Any],
-        in_background: Callable[[Callable[[], None]], None],
+        in_background: Callable[[Callable[[], None], str | None], None],
     ) -> None:
         self.rounds = 0
         self.failures = 0
@@ -92,8 +93,7 @@ class LogCleaner:
         self._runner = runner
         self._values = values
         self._in_background = in_background
-        self._path = f"{partitions.folder}/{checkpoints.CLEANED_OFFSETS}"
-        self._cleaned_to = self._read_checkpoint()
+        self._cleaned_to = self._read_checkpoints()
         self._topic_ids: dict[Partition, bytes] = {}  # which topic of that name is meant
         self._failed: set[tuple[bytes, int]] = set()  # in their last round
         self._round: Round | None = None
@@ -129,6 +129,8 @@ class LogCleaner:
             found = leader.log
             is_damaged = (leader.topic_id, leader.index) in self.uncleanable
             if is_damaged or "compact" not in found.settings.cleanup_policy:
+                continue
+            if self._partitions.folders.is_moving(leader.topic, leader.index):
                 continue
             try:
                 dirty = measure(
@@ -173,7 +175,7 @@ class LogCleaner:
         for partition in self._cleaned_to.keys() & ids.keys():
             self._topic_ids[partition] = ids[partition]
         if stale:
-            self._in_background(self._checkpoint_work())
+            self._checkpoint()
 
     # --- one round
 
@@ -237,7 +239,7 @@ class LogCleaner:
         self._end_round()
         self._cleaned_to[leader.topic, leader.index] = cleaned_to
         self._topic_ids[leader.topic, leader.index] = leader.topic_id
-        self._in_background(self._checkpoint_work(leader.log.folder))
+        self._checkpoint(leader.log.folder)
         self._apply_retention(leader)
         self.tick()
 
@@ -272,27 +274,39 @@ class LogCleaner:
 
     # --- how far each log is clean
 
-    def _read_checkpoint(self) -> dict[Partition, int]:
-        """A file that is missing or damaged costs a longer round, nothing else."""
-        if not self._disk.exists(self._path):
-            return {}
-        try:
-            return checkpoints.offsets_from_bytes(self._disk.read_file(self._path))
-        except MalformedCheckpoint:
-            return {}
+    def _read_checkpoints(self) -> dict[Partition, int]:
+        """A file that is missing or damaged costs a longer round, nothing else. A partition that
+        has moved may stand in those of two folders: the smaller offset is true of both."""
+        cleaned: dict[Partition, int] = {}
+        for folder in self._partitions.folders.paths:
+            for partition, offset in self._read_checkpoint(folder).items():
+                cleaned[partition] = min(offset, cleaned.get(partition, offset))
+        return cleaned
 
-    def _checkpoint_work(self, folder: str | None = None) -> Callable[[], None]:
-        """Written elsewhere than on the loop; deleted partitions are left out. First the new names
-        in the log's folder must survive a power cut: old segments that count as clean would bring
-        deleted keys back when their tombstones have gone."""
+    def _read_checkpoint(self, folder: str) -> dict[Partition, int]:
+        path = f"{folder}/{checkpoints.CLEANED_OFFSETS}"
+        try:
+            if self._disk.exists(path):
+                return checkpoints.offsets_from_bytes(self._disk.read_file(path))
+        except (MalformedCheckpoint, OSError):
+            pass
+        return {}
+
+    def _checkpoint(self, cleaned: str | None = None) -> None:
+        """Written elsewhere than on the loop, per data folder; deleted partitions are left out.
+        First the new names in the folder of the `cleaned` log must survive a power cut: old
+        segments that count as clean would bring deleted keys back when their tombstones have
+        gone."""
         there = {(leader.topic, leader.index) for leader in self._leaders()}
         self._cleaned_to = {p: offset for p, offset in self._cleaned_to.items() if p in there}
-        data = checkpoints.offsets_to_bytes(self._cleaned_to)
+        for path, folder in self._partitions.folders.online.items():
+            is_concerned = cleaned is None or cleaned.rpartition("/")[0] == path
+            if is_concerned:
+                data = checkpoints.offsets_to_bytes(folder.those_here(self._cleaned_to))
+                self._in_background(partial(self._write_checkpoint, path, data, cleaned), path)
 
-        def write() -> None:
-            if folder is not None:
-                with suppress(FileNotFoundError):  # the topic was deleted meanwhile
-                    self._disk.flush_folder(folder)
-            self._disk.write_file(self._path, [data])
-
-        return write
+    def _write_checkpoint(self, folder: str, data: bytes, cleaned: str | None) -> None:
+        if cleaned is not None:
+            with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                self._disk.flush_folder(cleaned)
+        self._disk.write_file(f"{folder}/{checkpoints.CLEANED_OFFSETS}", [data])

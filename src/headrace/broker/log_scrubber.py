@@ -87,7 +87,7 @@ class LogScrubber:
         runner: Runner,
         *,
         values: Callable[[], Any],
-        in_background: Callable[[Callable[[], None]], None],
+        in_background: Callable[[Callable[[], None], str | None], None],
     ) -> None:
         self.passes = 0
         self.segments_read = 0
@@ -189,7 +189,7 @@ class LogScrubber:
         new = replica.log.segments.note_damage(candidate.segment, found)
         self.damaged_ranges += new
         if new:
-            self._in_background(self._damage_work(replica))
+            self._in_background(self._damage_work(replica), replica.log.folder)
 
     def skipped(self, number: int, why: str) -> None:
         """Removed, compacted or cut back meanwhile; `why`: the disk refused to give it."""
@@ -201,7 +201,7 @@ class LogScrubber:
 
     def finished(self) -> None:
         self._job = None
-        self._in_background(self._checkpoint_work())
+        self._in_background(self._checkpoint_work(), None)
         self.tick()
 
     def failed(self, reason: str) -> None:
@@ -219,7 +219,7 @@ class LogScrubber:
         self._place = None
         self.passes += 1
         self.last_pass_ms = self._now.wall_ms
-        self._in_background(self._checkpoint_work())
+        self._in_background(self._checkpoint_work(), None)
         if self.segments_read == self._read_before_pass:
             return  # a node without closed segments says nothing
         log.info(

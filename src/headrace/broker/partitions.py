@@ -1,33 +1,43 @@
 """The logs of this node's partitions: opened as the image says, with the settings it says.
 
-Between the broker, which knows topics, and `storage/`, which knows folders. Files that are done
-with wait out `file.delete.delay.ms` and are then removed elsewhere than on the loop, as are the
-checkpoints written (`due_work`, `checkpoint_work`). Folders that no topic of the image owns are
-put aside, and removed after a long wait (`stray_folders.py`).
+Between the broker, which knows topics, and `storage/`, which knows folders; `data_folders.py` knows
+in which data folder a replica lies. Files that are done with wait out `file.delete.delay.ms` and
+are then removed elsewhere than on the loop, as are the checkpoints written (`due_work`,
+`checkpoint_work`): each work names its data folder, which may fail alone. Folders that no topic of
+the image owns are put aside, and removed after a long wait (`stray_folders.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
+from headrace.broker.data_folders import DataFolders
+from headrace.broker.folder_survey import FolderSurvey, lost_directories, survey, take_new
+from headrace.broker.identity import Identity
 from headrace.broker.stray_folders import mark_strays, remove_old_strays, say_loudly
 from headrace.environment import Disk, Now
 from headrace.metadata import configs
-from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, TopicImage
 from headrace.protocol import uuids
 from headrace.storage import checkpoints
+from headrace.storage.checkpoints import Partition
 from headrace.storage.flush import Together, one_by_one, write_and_flush_again
+from headrace.storage.folder_failures import FolderFailures
 from headrace.storage.log_folder import LogFolder
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
+from headrace.storage.open_files import OpenFiles, is_shortage
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 
+Work = tuple[str, Callable[[], None]]  # the data folder that it is about, and what to do there
+
+REMOVED_AFTER_MS = 60_000  # a copy that nobody wants any more
 METADATA_SEGMENT_BYTES = 1 << 30
 # Ids are random: of their 22 characters two that are not the same have a third or a quarter of one.
 DAMAGED_CHARACTERS = 2
@@ -39,18 +49,21 @@ class Partitions:
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        metadata_folder: str,
+        log_dirs: tuple[str, ...],
         given: Mapping[str, str],
         now: Now,
         *,
         randomness: Callable[[int], bytes],
         unwritten: Unwritten,
         flushes: list[Any],
+        failures: FolderFailures,
         open_files: int,
-        space: Callable[[], tuple[int, int]],
+        space: Callable[[str], tuple[int, int]],
     ) -> None:
-        self.folder = folder
-        self.space = space  # bytes of the volume in all, and free for us
+        self.metadata_folder = metadata_folder
+        self.space = space  # bytes of a folder's volume in all, and free for us
+        self.failures = failures
         self._disk = disk
         self._given = given
         self._now = now
@@ -58,10 +71,16 @@ class Partitions:
         self._unwritten = unwritten
         self._flushes = flushes
         self.open_files = OpenFiles(disk, open_files)
-        self._logs = LogFolder(self.open_files, folder, unwritten=unwritten, wants_flush=flushes)
+        self.folders = DataFolders(
+            self.open_files, log_dirs, unwritten=unwritten, wants_flush=flushes
+        )
+        self._survey = FolderSurvey()
+        self._identity: Identity
+        self._new_folders: list[str] = []  # formatted by this start
+        self.has_lost_folders = False  # replicas lay in folders that are configured no more
         self.compacting: PartitionLog | None = None  # what the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
-        self._noted: dict[tuple[str, int], int] = {}  # high watermarks, as they were written last
+        self._noted: dict[str, dict[Partition, int]] = {}  # high watermarks, as last written
         # Of one image's configs: what holds for topics that say nothing, and for this broker.
         self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
 
@@ -69,13 +88,13 @@ class Partitions:
 
     def was_closed_cleanly(self) -> bool:
         """To be asked before `load`, which takes the sign of it away."""
-        return self._disk.exists(f"{self.folder}/{checkpoints.CLEAN_SHUTDOWN}")
+        return self._disk.exists(f"{self.metadata_folder}/{checkpoints.CLEAN_SHUTDOWN}")
 
     def open_metadata_log(
         self, name: str, start_offset: int, recovery_point: int, cut_bytes: int, *, clean: bool
     ) -> PartitionLog:
-        """Lies in the same folder, belongs to the quorum, which alone decides what goes; it has cut
-        so many bytes from the log's end just now."""
+        """Lies in the metadata folder, belongs to the quorum, which alone decides what goes; it has
+        cut so many bytes from the log's end just now."""
         if cut_bytes:
             self.open_files.findings.count_cut(cut_bytes)
         settings = LogSettings(
@@ -86,7 +105,7 @@ class Partitions:
         )
         self._metadata_log = PartitionLog.open(
             self.open_files,
-            f"{self.folder}/{name}",
+            f"{self.metadata_folder}/{name}",
             settings,
             now_wall_ms=self._now.wall_ms,
             start_offset=start_offset,
@@ -97,56 +116,138 @@ class Partitions:
         )
         return self._metadata_log
 
+    def survey(self, identity: Identity, failed: Mapping[str, str]) -> None:
+        """Look at all data folders, before `load`; raises UnusableFolder. `identity` is that of the
+        metadata folder, and `failed` are those that could not be locked."""
+        self._identity = identity
+        self._survey = survey(
+            self._disk, self.folders.paths, identity, self.metadata_folder, failed.items()
+        )
+
     def load(self, image: MetadataImage) -> None:
         """Find the logs again and put aside those that no topic of the image owns."""
-        self._logs.load(lambda topic: self.settings_of(topic, image)[0], wall_ms=self._now.wall_ms)
+        self._new_folders = take_new(
+            self._disk, self._survey, self._identity, image, self._randomness
+        )
+        self.folders.adopt(self._survey)
+        self.has_lost_folders = bool(
+            lost_directories(image, self._identity, self.folders.directories)
+        )
+        for folder in list(self.folders.online.values()):
+            self._unless_it_fails(folder, partial(self._load_folder, folder, image))
+        if len(self.folders.online) > 1:
+            self._put_aside_doubles(image)
+        for path, folder in self.folders.online.items():
+            strays = self._put_aside_strays(folder, image)
+            say_loudly(strays, len(folder.logs), path)
+            mark_strays(self._disk, path, self._now.wall_ms)
+        if self._given.get("headrace.durability") == "disk":
+            write_and_flush_again(self._metadata_log, self._disk)
+            for folder in list(self.folders.online.values()):
+                self._unless_it_fails(folder, partial(self._flush_again, folder))
+
+    def _unless_it_fails(self, folder: LogFolder, work: Callable[[], None]) -> None:
+        """A folder that may fail alone does not keep the node from starting."""
+        try:
+            work()
+        except OSError as problem:
+            if is_shortage(problem) or not self.failures.met(folder.path, problem, in_flush=True):
+                raise
+            self.failures.take()
+            self.folders.fail(folder.path, problem.strerror or str(problem))
+
+    def _load_folder(self, folder: LogFolder, image: MetadataImage) -> None:
+        folder.load(lambda topic: self.settings_of(topic, image)[0], wall_ms=self._now.wall_ms)
+
+    def _flush_again(self, folder: LogFolder) -> None:
+        for found in folder.logs.values():
+            write_and_flush_again(found, self._disk)
+
+    def _put_aside_strays(self, folder: LogFolder, image: MetadataImage) -> int:
         strays = 0
-        for topic, index in list(self._logs.logs):
+        for topic, index in list(folder.logs):
             known = image.topics.get(topic)
-            found_id = self._logs.topic_ids.get((topic, index))
+            found_id = folder.topic_ids.get((topic, index))
             if known is not None and found_id is not None and is_damaged_copy(found_id, known.id):
                 log.warning(
                     "%s-%d: partition.metadata is damaged, its topic id is %s: it is made anew",
                     topic, index, uuids.to_text(known.id),
                 )  # fmt: skip
-                self._logs.assign_topic_id(topic, index, known.id)
+                folder.assign_topic_id(topic, index, known.id)
                 found_id = known.id
             if known is None or found_id not in (None, known.id):
-                renamed = self._logs.put_aside_stray(topic, index, self._randomness(16).hex())
+                renamed = folder.put_aside_stray(topic, index, self._randomness(16).hex())
                 log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
                 strays += 1
-        say_loudly(strays, len(self._logs.logs), self.folder)
-        mark_strays(self._disk, self.folder, self._now.wall_ms)
-        if self._given.get("headrace.durability") == "disk":
-            for found in (self._metadata_log, *self._logs.logs.values()):
-                write_and_flush_again(found, self._disk)
+        return strays
+
+    def _put_aside_doubles(self, image: MetadataImage) -> None:
+        """A disk that was away may come back with replicas that were made anew elsewhere."""
+        holders: dict[Partition, list[LogFolder]] = {}
+        for folder in self.folders.online.values():
+            for partition in folder.logs:
+                holders.setdefault(partition, []).append(folder)
+        for (topic, index), found in holders.items():
+            named = self.directory_in(image, topic, index)
+            found.sort(key=lambda folder: folder.directory_id != named)  # stable
+            for folder in found[1:]:
+                renamed = folder.put_aside_stray(topic, index, self._randomness(16).hex())
+                log.error(
+                    "%s-%d lies in %s and in %s: the first is used, the second is now %s",
+                    topic, index, found[0].path, folder.path, renamed,
+                )  # fmt: skip
+
+    def directory_in(self, image: MetadataImage, topic: str, index: int) -> bytes:
+        """In which directory a replica of this broker lies by the metadata."""
+        known = image.topics.get(topic)
+        if known is None or index >= len(known.partitions):
+            return UNASSIGNED_DIRECTORY
+        partition = known.partitions[index]
+        if self._identity.node_id not in partition.replicas:
+            return UNASSIGNED_DIRECTORY
+        return partition.directories[partition.replicas.index(self._identity.node_id)]
 
     # What the broker asks for
 
     def open(self, topic: TopicImage, index: int, image: MetadataImage) -> PartitionLog:
         """The log of a partition, made if it is new."""
-        found = self._logs.logs.get((topic.name, index))
-        if found is None:
-            return self._logs.create(
+        holder = self.folders.holder(topic.name, index)
+        if holder is None:
+            directory = self.directory_in(image, topic.name, index)
+            return self.folders.place_for(topic.name, index, directory).create(
                 topic.name,
                 index,
                 topic.id,
                 self.settings_of(topic.name, image)[0],
                 wall_ms=self._now.wall_ms,
             )
-        if (topic.name, index) not in self._logs.topic_ids:
-            self._logs.assign_topic_id(topic.name, index, topic.id)
-        return found
+        if (topic.name, index) not in holder.topic_ids:
+            holder.assign_topic_id(topic.name, index, topic.id)
+        return holder.logs[topic.name, index]
+
+    def is_offline(self, topic: TopicImage, index: int, image: MetadataImage) -> bool:
+        """Whether this replica lies in a data folder that has failed."""
+        if not self.folders.offline:
+            return False
+        directory = self.directory_in(image, topic.name, index)
+        return self.folders.is_offline(topic.name, index, directory)
 
     def high_watermark(self, topic: TopicImage, index: int) -> int:
         """As it was noted last; what is not known is nothing that anybody was shown."""
-        return self._logs.high_watermarks.get((topic.name, index), 0)
+        holder = self.folders.holder(topic.name, index)
+        return 0 if holder is None else holder.high_watermarks.get((topic.name, index), 0)
 
     def delete(self, topic: str, index: int) -> None:
-        if (topic, index) not in self._logs.logs:
-            return  # there was no room for it
-        settings = self._logs.logs[topic, index].settings
-        renamed = self._logs.delete(topic, index, self._randomness(16).hex())
+        """And the copy of it, if it moves."""
+        self.folders.offline_replicas.pop((topic, index), None)
+        for folder in self.folders.online.values():
+            if (topic, index) in folder.futures:
+                self.remove_later([folder.drop_future(topic, index)], REMOVED_AFTER_MS)
+        holder = self.folders.holder(topic, index)
+        if holder is None:
+            return  # there was no room for it, or its data folder has failed
+        settings = holder.logs[topic, index].settings
+        renamed = holder.delete(topic, index, self._randomness(16).hex())
         self.remove_later([renamed], settings.file_delete_delay_ms)
 
     def delete_before(self, found: PartitionLog, offset: int) -> None:
@@ -165,7 +266,7 @@ class Partitions:
 
     def due_flushes(self, now_ms: int) -> Iterator[PartitionLog]:
         """Logs whose `flush.ms` is over."""
-        for found in self._logs.logs.values():
+        for found in self.folders.logs():
             if found.recovery_point == found.end_offset:
                 found.last_flush_ms = now_ms
             elif now_ms - found.last_flush_ms >= found.settings.flush_ms:
@@ -173,78 +274,107 @@ class Partitions:
                 yield found
 
     def expire_producers(self) -> None:
-        for found in self._logs.logs.values():
+        for found in self.folders.logs():
             found.producers.remove_expired(
                 self._now.wall_ms, found.settings.producer_id_expiration_ms
             )
 
     # Work for another thread
 
-    def due_work(self) -> list[Callable[[], None]]:
+    def due_work(self) -> list[Work]:
         """Files whose time has come."""
-        due = []
+        due: dict[str, list[str]] = {}
         while self._removals and self._removals[0][0] <= self._now.monotonic_ms:
-            due.append(heappop(self._removals)[1])
-        if not due:
-            return []
+            path = heappop(self._removals)[1]
+            if not self.failures.has_failed(path):
+                due.setdefault(self.failures.folder_of(path) or "", []).append(path)
+        return [(folder, partial(self._remove, paths)) for folder, paths in due.items()]
 
-        def remove() -> None:
-            for path in due:
-                if path.endswith("-delete"):
-                    self._disk.remove_folder(path)
-                else:
-                    self._disk.remove(path)
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            if path.endswith("-delete"):
+                self._disk.remove_folder(path)
+            else:
+                self._disk.remove(path)
 
-        return [remove]
-
-    def stray_work(self, retention_ms: int) -> Callable[[], None]:
-        wall_ms = self._now.wall_ms
-        return lambda: remove_old_strays(self._disk, self.folder, wall_ms, retention_ms)
+    def stray_work(self, retention_ms: int) -> list[Work]:
+        return [
+            (path, partial(remove_old_strays, self._disk, path, self._now.wall_ms, retention_ms))
+            for path in self.folders.online
+        ]
 
     def start_checkpoints(self) -> list[tuple[str, bytes]]:
         """Where logs begin, behind the recovery points without which that is not believed."""
-        return self._logs.checkpoints()
+        return [each for folder in self.folders.online.values() for each in folder.checkpoints()]
 
-    def checkpoint_work(self, high_watermarks: dict[tuple[str, int], int]) -> Callable[[], None]:
-        files = self._logs.checkpoints(high_watermarks)
+    def checkpoint_work(self, high_watermarks: dict[Partition, int]) -> list[Work]:
+        return [
+            (path, partial(self._write, folder.checkpoints(high_watermarks)))
+            for path, folder in self.folders.online.items()
+        ]
 
-        def write() -> None:
-            for path, data in files:
-                self._disk.write_file(path, [data])
+    def _write(self, files: list[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            self._disk.write_file(path, [data])
 
-        return write
+    def high_watermark_work(self, high_watermarks: dict[Partition, int]) -> list[Work]:
+        """Of the folders where they are not as they were written last."""
+        return [
+            (path, partial(self._write_high_watermarks, path, offsets))
+            for path, offsets in self._by_folder(high_watermarks).items()
+            if self._note(path, offsets)
+        ]
 
-    def high_watermark_work(
-        self, high_watermarks: dict[tuple[str, int], int]
-    ) -> Callable[[], None] | None:
-        """None: they are as they were written last."""
-        if high_watermarks == self._noted:
-            return None
-        self._noted = high_watermarks
-        path = f"{self.folder}/{checkpoints.HIGH_WATERMARKS}"
-        to_bytes = checkpoints.offsets_to_bytes  # 10 ms for 10,000 of them
-        return lambda: self._disk.write_file(path, [to_bytes(high_watermarks)])
+    def _by_folder(self, offsets: dict[Partition, int]) -> dict[str, dict[Partition, int]]:
+        if len(self.folders.paths) == 1:
+            return dict.fromkeys(self.folders.online, offsets)
+        return {path: found.those_here(offsets) for path, found in self.folders.online.items()}
+
+    def _note(self, path: str, offsets: dict[Partition, int]) -> bool:
+        """Whether that is news."""
+        if self._noted.get(path) == offsets:
+            return False
+        self._noted[path] = offsets
+        return True
+
+    def _write_high_watermarks(self, folder: str, offsets: dict[Partition, int]) -> None:
+        data = checkpoints.offsets_to_bytes(offsets)  # 10 ms for 10,000 of them
+        self._disk.write_file(f"{folder}/{checkpoints.HIGH_WATERMARKS}", [data])
 
     def close(
         self,
         broker_epoch: int,
-        high_watermarks: dict[tuple[str, int], int],
+        high_watermarks: dict[Partition, int],
         together: Together = one_by_one,
     ) -> None:
-        """A clean end; waits for the disk."""
+        """A clean end; waits for the disk. A folder that may fail alone fails alone here too."""
         self._metadata_log.close().run(self._disk)
-        self._logs.close(
-            broker_epoch=broker_epoch, high_watermarks=high_watermarks, together=together
-        )
+        for path, folder in list(self.folders.online.items()):
+            try:
+                folder.close(
+                    broker_epoch=broker_epoch, high_watermarks=high_watermarks, together=together
+                )
+            except OSError as problem:
+                if not self.failures.met(path, problem, in_flush=True):
+                    raise
+                log.critical("the shutdown of %s is not clean: %s", path, problem)
 
     @property
     def last_broker_epoch(self) -> int:
-        """Of the clean stop before this start, which `load` has found; -1: it was not clean."""
-        return self._logs.last_broker_epoch
+        """Of the clean stop before this start, which `load` has found; -1: it was not clean. It was
+        not if a folder is missing, or stopped at another time than the others."""
+        if self.folders.offline:
+            return -1
+        epochs = {
+            folder.last_broker_epoch
+            for path, folder in self.folders.online.items()
+            if path not in self._new_folders
+        }
+        return epochs.pop() if len(epochs) == 1 else -1
 
     @property
     def count(self) -> int:
-        return len(self._logs.logs)
+        return self.folders.count
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         for path in paths:

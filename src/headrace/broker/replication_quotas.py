@@ -19,6 +19,9 @@ EVERY_PARTITION = "*"
 _NOTHING: Mapping[str, str] = {}
 
 
+LIMITS_MOVES = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
 class ReplicationQuota:
     """Of one role: what this broker sends as a leader, or fetches as a follower."""
 
@@ -87,6 +90,10 @@ class ReplicationQuotas:
             quota.topics[topic] = None
         elif partitions := partitions_of(text, self._node_id):
             quota.topics[topic] = partitions
+
+    def moves_limit(self) -> int:
+        """Bytes per second of moves between data folders."""
+        return self._limit(LIMITS_MOVES)
 
     def _limit(self, name: str) -> int:
         for broker in (str(self._node_id), ALL_BROKERS):

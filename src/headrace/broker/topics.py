@@ -12,14 +12,17 @@ from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.replica import PartitionLeader, PartitionReplica
 
+NONE: frozenset[int] = frozenset()
+
 
 class Topic:
-    __slots__ = ("name", "id", "replicas", "acknowledgements", "is_internal")
+    __slots__ = ("name", "id", "replicas", "offline", "acknowledgements", "is_internal")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.id = topic_id
         self.replicas: list[PartitionReplica | None] = []  # by partition; None: on others only
+        self.offline = NONE  # partitions whose replicas here lie in a data folder that has failed
         self.acknowledgements: dict[int, tuple[bytes, bytes]] = {}  # see acknowledgements.py
         self.is_internal = name in INTERNAL_TOPICS  # the coordinators' own
 
@@ -35,7 +38,7 @@ class Topic:
         if 0 <= index < len(self.replicas):
             replica = self.replicas[index]
             if replica is None or replica.led_since < 0:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                raise self._not_here(index)
             return replica
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -44,9 +47,15 @@ class Topic:
         if 0 <= index < len(self.replicas):
             replica = self.replicas[index]
             if replica is None:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                raise self._not_here(index)
             return replica
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _not_here(self, index: int) -> KafkaError:
+        if index in self.offline:
+            why = f"the data folder of {self.name}-{index} on this broker is offline"
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def leader_if_here(self, index: int) -> PartitionLeader | None:
         replica = self.replicas[index] if 0 <= index < len(self.replicas) else None

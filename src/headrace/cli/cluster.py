@@ -89,6 +89,9 @@ def _as_object(found: ClusterStatus) -> dict[str, object]:
         "partitions": found.partitions,
         **{name: [str(place) for place in places] for name, places, _, _ in _troubles(found)},
         "moving": [str(place) for place in found.moving],
+        "offline_folders": [
+            {"broker": folder.broker, "folder": folder.path} for folder in found.offline_folders
+        ],
         "leader_skew_percent": found.leader_skew_percent,
     }
 
@@ -124,6 +127,13 @@ def _show(found: ClusterStatus) -> None:
             named = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
             count = output.count(len(places), "partition")
             output.say(f"  {count} {meaning}: {named}", mark="!", colour=colour)
+    for folder in found.offline_folders:
+        output.say(
+            f"  the data folder {folder.path} of broker {folder.broker} is offline, with the "
+            "replicas in it: look at its disk, then start the broker again",
+            mark="!",
+            colour="red",
+        )
     if found.is_well:
         output.say("  every partition has a leader, and all replicas are in sync", mark="ok")
     _advise(found)

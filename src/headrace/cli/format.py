@@ -13,14 +13,20 @@ from typing import Annotated
 
 import typer
 
+from headrace.broker.identity import Identity
 from headrace.cli import output
 from headrace.cli.cluster_options import Json
 from headrace.cli.failure import Failure
 from headrace.cli.key_values import key_values
 from headrace.protocol import uuids
-from headrace.server.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.folder_format import (
+    format_folder,
+    format_other_folders,
+    initial_controllers,
+    levels_of,
+)
+from headrace.server.folder_locks import FolderLocks
 from headrace.server.real_disk import RealDisk
-from headrace.server.server import lock_folder
 from headrace.server.settings import CannotStart, Settings, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
@@ -87,7 +93,7 @@ def format_(
             insecure=True,  # nobody listens yet
         )
         _require_a_way(settings, standalone or initial is not None or no_initial)
-        lock = lock_folder(settings.log_dir)
+        locks = FolderLocks(settings.log_dir, settings.log_dirs)
         try:
             identity = format_folder(
                 RealDisk(),
@@ -101,21 +107,19 @@ def format_(
                 randomness=os.urandom,
                 wall_ms=time.time_ns() // 1_000_000,
             )
+            _require_new(settings, identity, ignore_formatted=ignore_formatted)
+            others = format_other_folders(RealDisk(), settings, identity, os.urandom)
         finally:
-            lock.release()
+            locks.release()
     except CannotStart as refusal:
         raise Failure(str(refusal)) from refusal
-    if not identity.is_new and not ignore_formatted:
-        raise Failure(
-            f"{settings.log_dir} was formatted already, for node {identity.node_id} of the cluster "
-            f"{identity.cluster_id}; --ignore-formatted takes it as it is."
-        )
     about = {
         "data": settings.log_dir,
         "cluster_id": identity.cluster_id,
         "node_id": identity.node_id,
         "directory_id": uuids.to_text(identity.directory_id),
         "formatted": identity.is_new,
+        "others": others,
     }
     if as_json:
         output.answer_json(about)
@@ -125,6 +129,16 @@ def format_(
     output.say(f"  cluster    {identity.cluster_id}")
     output.say(f"  node       {identity.node_id}")
     output.say(f"  directory  {about['directory_id']}")
+    for path in others:
+        output.say(f"Formatted {path}")
+
+
+def _require_new(settings: Settings, identity: Identity, *, ignore_formatted: bool) -> None:
+    if not identity.is_new and not ignore_formatted:
+        raise Failure(
+            f"{settings.log_dir} was formatted already, for node {identity.node_id} of the cluster "
+            f"{identity.cluster_id}; --ignore-formatted takes it as it is."
+        )
 
 
 def _require_a_way(settings: Settings, is_said: bool) -> None:

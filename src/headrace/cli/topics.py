@@ -19,7 +19,7 @@ from headrace.client.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.log_folders import Sizes, sizes_by_partition
 from headrace.client.records import TopicPartition
-from headrace.client.replicas import Replicas
+from headrace.client.replicas import PartitionReplicas, Replicas
 from headrace.contract.companions import OF_SERVICES, with_companions
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ Config = Annotated[
 ]
 
 
-Eligible = Mapping[TopicPartition, list[int]]
+ByPlace = Mapping[TopicPartition, PartitionReplicas]
 
 
 @app.command("list")
@@ -112,16 +112,16 @@ def describe(
         found = topics.describe(names)
         places = {topic.name: [p.partition for p in topic.partitions] for topic in found}
         sizes = sizes_by_partition(cluster, topics.broker_addresses(), places)
-        eligible = {each.place: each.eligible for each in Replicas(cluster).of(names)}
+        replicas = {each.place: each for each in Replicas(cluster).of(names)}
     if as_json:
-        output.answer_json([_as_object(topic, sizes, eligible) for topic in found])
+        output.answer_json([_as_object(topic, sizes, replicas) for topic in found])
         return
     for topic in found:
-        _show(topic, sizes, eligible)
+        _show(topic, sizes, replicas)
 
 
 def _as_object(
-    topic: client.TopicDescription, sizes: Sizes, eligible: Eligible
+    topic: client.TopicDescription, sizes: Sizes, replicas: ByPlace
 ) -> dict[str, object]:
     return {
         "name": topic.name,
@@ -134,7 +134,8 @@ def _as_object(
                 "leader": p.leader,
                 "replicas": p.replicas,
                 "isr": p.isr,
-                "elr": eligible.get(TopicPartition(topic.name, p.partition), []),
+                "elr": _replicas_of(replicas, topic, p).eligible,
+                "offline": _replicas_of(replicas, topic, p).offline,
                 "start_offset": p.start_offset,
                 "end_offset": p.end_offset,
                 "size_bytes": sizes.get((topic.name, p.partition)),
@@ -145,7 +146,14 @@ def _as_object(
     }
 
 
-def _show(topic: client.TopicDescription, sizes: Sizes, eligible: Eligible) -> None:
+def _replicas_of(
+    replicas: ByPlace, topic: client.TopicDescription, partition: client.PartitionDescription
+) -> PartitionReplicas:
+    place = TopicPartition(topic.name, partition.partition)
+    return replicas.get(place) or PartitionReplicas(place, None, [], [])
+
+
+def _show(topic: client.TopicDescription, sizes: Sizes, replicas: ByPlace) -> None:
     partitions = output.count(len(topic.partitions), "partition")
     output.say(f"{topic.name}: {partitions}, replication {topic.replication}, id {topic.id}")
     own = topic.own_settings()
@@ -157,6 +165,13 @@ def _show(topic: client.TopicDescription, sizes: Sizes, eligible: Eligible) -> N
     ):
         if name in topic.settings:
             output.say(f"{meaning}: {topic.settings[name].value}")
+    offline = [
+        f"{p.partition}:{','.join(map(str, found))}"
+        for p in topic.partitions
+        if (found := _replicas_of(replicas, topic, p).offline)
+    ]
+    if offline:
+        output.say(f"offline replicas (partition:brokers): {' '.join(offline)}")
     rows: list[tuple[output.Cell, ...]] = []
     for p in topic.partitions:
         on_disk = sizes.get((topic.name, p.partition))
@@ -166,7 +181,7 @@ def _show(topic: client.TopicDescription, sizes: Sizes, eligible: Eligible) -> N
                 p.leader,
                 ",".join(map(str, p.replicas)),
                 ",".join(map(str, p.isr)),
-                ",".join(map(str, eligible.get(TopicPartition(topic.name, p.partition), ()))),
+                ",".join(map(str, _replicas_of(replicas, topic, p).eligible)),
                 p.start_offset,
                 p.end_offset,
                 None if on_disk is None else output.size(on_disk),

@@ -167,6 +167,20 @@ class Cluster:
                 found.append(_folder(broker.id, folder))
         return found
 
+    def offline_folders(self) -> list[LogFolder]:
+        """Data folders that have failed; a broker that cannot be asked is left out."""
+        request = describe_log_dirs.DescribeLogDirsRequest([])
+        found = []
+        for broker in self.describe().brokers:
+            try:
+                with Wire(self.connection, broker.address) as wire:
+                    answer = wire.ask(describe_log_dirs, request)
+                require_no_error(answer.error_code)
+            except ClientError:
+                continue
+            found += [_folder(broker.id, folder) for folder in answer.results if folder.error_code]
+        return found
+
     def quorum(self) -> Quorum:
         """Who leads the cluster's metadata, and how far the others have come."""
         partition = describe_quorum.RequestPartitionData(0)

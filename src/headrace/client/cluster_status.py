@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from headrace.client.cluster import Cluster, Quorum
+from headrace.client.cluster import Cluster, LogFolder, Quorum
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.reassignments import Reassignments
@@ -54,6 +54,7 @@ class ClusterStatus:
     single_replica: list[TopicPartition] = field(default_factory=list)
     not_preferred: list[TopicPartition] = field(default_factory=list)
     moving: list[TopicPartition] = field(default_factory=list)
+    offline_folders: list[LogFolder] = field(default_factory=list)
 
     @property
     def leader_skew_percent(self) -> int:
@@ -65,9 +66,8 @@ class ClusterStatus:
 
     @property
     def is_well(self) -> bool:
-        return not (self.offline or self.under_min_isr or self.under_replicated) and not any(
-            node.fenced for node in self.nodes
-        )
+        troubles = self.offline, self.under_min_isr, self.under_replicated, self.offline_folders
+        return not any(troubles) and not any(node.fenced for node in self.nodes)
 
 
 def read_status(connection: Connection) -> ClusterStatus:
@@ -78,7 +78,9 @@ def read_status(connection: Connection) -> ClusterStatus:
     partitions = Replicas(connection).all()
     minimums = _minimums(connection, {each.place.topic for each in partitions})
     moving = [each.place for each in Reassignments(connection).all()]
-    return judge(described.id, brokers, quorum, partitions, minimums, moving)
+    status = judge(described.id, brokers, quorum, partitions, minimums, moving)
+    status.offline_folders = cluster.offline_folders()
+    return status
 
 
 def judge(

@@ -27,6 +27,7 @@ class PartitionReplicas:
     isr: list[int]
     eligible: list[int] = field(default_factory=list)  # ELR: not in sync, yet they lack nothing
     last_known_eligible: list[int] = field(default_factory=list)
+    offline: list[int] = field(default_factory=list)  # their broker or data folder is down
 
     @property
     def missing(self) -> list[int]:
@@ -98,4 +99,5 @@ def _partition(
         list(found.isr_nodes),
         list(found.eligible_leader_replicas or ()),
         list(found.last_known_elr or ()),
+        list(found.offline_replicas or ()),
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -35,6 +35,7 @@ from headrace.controller.election_counts import ElectionCounts
 from headrace.controller.leader_balance import balance_leaders
 from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
+from headrace.controller.replica_directories import directories_are_missing, directories_failed
 from headrace.controller.snapshot_schedule import SnapshotSchedule
 from headrace.environment import Now
 from headrace.metadata.image import MetadataImage
@@ -190,6 +191,14 @@ class Controller:
             if broker.id != self.settings.node_id and not broker.fenced:
                 self._fence(broker.id, now)
         self.append(brokers.unfence(self.image, self.settings.node_id), now)
+        minimum = self.settings.min_in_sync_replicas
+        me = self.image.brokers[self.settings.node_id]
+        self.append(list(directories_are_missing(self.image, me, minimum)), now)
+
+    def directories_failed(self, broker_id: int, failed: Collection[bytes], now: Now) -> None:
+        """Data folders of a broker have failed: nothing there leads any more."""
+        broker, minimum = self.image.brokers[broker_id], self.settings.min_in_sync_replicas
+        self.append(list(directories_failed(self.image, broker, failed, minimum)), now)
 
     def stop(self, now: Now) -> None:
         """Hand over what this node leads; to be flushed before the node ends."""

@@ -23,6 +23,7 @@ from headrace.metadata.image import (
     NO_LEADER,
     TOPIC_RESOURCE,
     UNASSIGNED_DIRECTORY,
+    BrokerImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -156,12 +157,16 @@ def leadership(
         broker = image.brokers.get(replica)
         if broker is None or not broker.alive or replica in without:
             return False
-        folder = folders.get(replica, UNASSIGNED_DIRECTORY)
-        if folder in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
-            return True
-        return folder != LOST_DIRECTORY and (not broker.log_dirs or folder in broker.log_dirs)
+        return has_folder(broker, folders.get(replica, UNASSIGNED_DIRECTORY))
 
     return may_lead
+
+
+def has_folder(broker: BrokerImage, folder: bytes) -> bool:
+    """Whether a replica that lies there is not lost."""
+    if folder in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+        return True
+    return folder != LOST_DIRECTORY and (not broker.log_dirs or folder in broker.log_dirs)
 
 
 def required_in_sync(image: MetadataImage, topic: str, default: int) -> int:

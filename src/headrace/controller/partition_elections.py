@@ -19,6 +19,7 @@ from headrace.controller.partition_changes import (
     as_it_is,
     change,
     election_allowed,
+    has_folder,
     partition_change,
 )
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
@@ -42,6 +43,9 @@ def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[PartitionCh
     and followers compare their logs with one that may have lost its unflushed tail.
     """
     for topic, index, partition in partitions_of(image, broker_id):
+        place = partition.directories[partition.replicas.index(broker_id)]
+        if not has_folder(image.brokers[broker_id], place):
+            continue
         if partition.leader == broker_id:
             yield change(topic, index, leader=broker_id)
         elif partition.leader == NO_LEADER:

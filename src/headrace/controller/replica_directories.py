@@ -7,7 +7,7 @@ broker itself lives on with its other folders.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from headrace.controller.decision import Decision
@@ -16,11 +16,12 @@ from headrace.controller.partition_changes import (
     election_allowed,
     partition_change,
 )
-from headrace.controller.partition_elections import partitions_of
+from headrace.controller.partition_elections import changed, partitions_of
 from headrace.controller.producer_ids import require_current_broker
 from headrace.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
+    NO_LEADER,
     UNASSIGNED_DIRECTORY,
     BrokerImage,
     MetadataImage,
@@ -37,6 +38,7 @@ from headrace.protocol.messages.assign_replicas_to_dirs import (
 from headrace.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
+from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
 
@@ -83,9 +85,13 @@ def _assign(
     wanted = as_it_is(partition)
     wanted.directories[broker.id] = directory
     before = partition.directories[partition.replicas.index(broker.id)]
-    if before not in RESERVED_DIRECTORIES and before not in broker.log_dirs:
-        wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins anew
+    distrusted: tuple[int, ...] = ()
     is_lost = directory not in broker.log_dirs
+    if before not in (*RESERVED_DIRECTORIES, *broker.log_dirs) and not is_lost:
+        wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins anew
+        if partition.leader == NO_LEADER:  # nobody can have filled it again
+            distrusted = (broker.id,)
+            wanted.isr = [replica for replica in wanted.isr if replica != broker.id]
     if is_lost and broker.id in wanted.isr:
         wanted.isr.remove(broker.id)
     record = partition_change(
@@ -96,6 +102,7 @@ def _assign(
         min_in_sync_replicas=min_in_sync_replicas,
         election=election_allowed(image, topic.name),
         without=(broker.id,) if is_lost else (),
+        distrusted=distrusted,
     )
     if record is not None:
         records.append(record)
@@ -112,25 +119,36 @@ def directories_failed(
     lost = set(failed).intersection(broker.log_dirs)
     if not lost:
         return
-    for topic, index, partition in partitions_of(image, broker.id):
-        place = partition.directories[partition.replicas.index(broker.id)]
-        if place not in lost or broker.id not in partition.isr:
-            continue
-        wanted = as_it_is(partition)
-        wanted.isr.remove(broker.id)
-        record = partition_change(
-            image,
-            topic,
-            index,
-            wanted,
-            min_in_sync_replicas=min_in_sync_replicas,
-            election=election_allowed(image, topic.name),
-            without=(broker.id,),
-        )
-        if record is not None:
-            yield record
+    yield from _replicas_lost(image, broker, lost.__contains__, min_in_sync_replicas)
     yield BrokerRegistrationChangeRecord(
         broker_id=broker.id,
         broker_epoch=broker.epoch,
         log_dirs=[directory for directory in broker.log_dirs if directory not in lost],
     )
+
+
+def directories_are_missing(
+    image: MetadataImage, broker: BrokerImage, min_in_sync_replicas: int
+) -> Iterator[Any]:
+    """Of replicas in directories that the broker has not registered with: it has started without
+    them."""
+
+    def is_missing(directory: bytes) -> bool:
+        return directory not in RESERVED_DIRECTORIES and directory not in broker.log_dirs
+
+    yield from _replicas_lost(image, broker, is_missing, min_in_sync_replicas)
+
+
+def _replicas_lost(
+    image: MetadataImage,
+    broker: BrokerImage,
+    is_lost: Callable[[bytes], bool],
+    min_in_sync_replicas: int,
+) -> Iterator[PartitionChangeRecord]:
+    for topic, index, partition in partitions_of(image, broker.id):
+        place = partition.directories[partition.replicas.index(broker.id)]
+        if broker.id not in (*partition.isr, partition.leader) or not is_lost(place):
+            continue
+        wanted = as_it_is(partition)
+        wanted.isr = [replica for replica in wanted.isr if replica != broker.id]
+        yield from changed(image, topic, index, wanted, min_in_sync_replicas, without=(broker.id,))

@@ -18,15 +18,14 @@ it is: what it has behind the damage may be needed.
 from __future__ import annotations
 
 import logging
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.environment import FileSlice
 from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.fetch import PartitionData
-from headrace.protocol.record_batch import HEADER_SIZE, LENGTH_AT, LENGTH_OVERHEAD
 from headrace.replication.replica_log import Log
+from headrace.storage.batch_headers import whole_batches
 
 if TYPE_CHECKING:
     from headrace.replication.replica import Replica
@@ -46,7 +45,6 @@ EXPECTED = (
 )
 SHORTEST_BACKOFF_MS = 100
 MOST_DOUBLINGS = 20
-_length = Struct(">i").unpack_from
 
 
 class Position(NamedTuple):
@@ -250,14 +248,3 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
         # fetch names the older epoch, and the leader answers for that.
         return min(own_end, log.end_offset)
     return min(own_end, end_offset, log.end_offset)
-
-
-def whole_batches(records: memoryview) -> memoryview:
-    """Without the last batch, if an answer's limit of bytes has cut it in the middle."""
-    position, size = 0, len(records)
-    while position + HEADER_SIZE <= size:
-        following = position + _length(records, position + LENGTH_AT)[0] + LENGTH_OVERHEAD
-        if following > size or following <= position:
-            break
-        position = following
-    return records[:position]

@@ -182,6 +182,21 @@ class Replica(Generic[L]):
             self.following.damage = before.damage
         self.on_progress(self)  # who waits here is told that this is not the leader
 
+    def adopt(self, log: L) -> None:
+        """Its log has moved to another data folder: this one has the same records."""
+        self.log = log
+        if self.led_since != NOT_LEADING:
+            self.writer = log.writer
+
+    def go_offline(self) -> None:
+        """Its data folder has failed: it neither leads nor follows, and is not used again."""
+        self.broker.isr_changes.withdraw(self.topic_id, self.index)
+        self.leading = self.following = None
+        self.led_since = NOT_LEADING
+        self.writer = NO_WRITER
+        self.commits_at_once = False
+        self.on_progress(self)  # who waits here is told that this is not the leader
+
     def require_leading(self) -> None:
         if self.led_since == NOT_LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,10 +1,10 @@
-"""Formats the data folder of a node: whose it is, and which quorum it begins with.
+"""Formats the data folders of a node: whose they are, and which quorum it begins with.
 
 The files are those of Apache's `kafka-storage format`, and so are the ways: a quorum of this node
 alone (standalone), one of several named with their directory ids (initial controllers), or none,
 for a node that joins a quorum which is there or has static voters. A folder that was formatted
 before is refused, or left as it is. `meta.properties` is written last, so a format that was cut
-short is done again.
+short is done again. Folders besides the one with the metadata get their `meta.properties` alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from headrace.broker.folder_survey import survey
 from headrace.broker.identity import (
     Identity,
     UnusableFolder,
@@ -114,6 +116,24 @@ def format_folder(
     )
     write_identity(disk, settings.log_dir, identity)
     return identity
+
+
+def format_other_folders(
+    disk: Disk, settings: Settings, identity: Identity, randomness: Callable[[int], bytes]
+) -> list[str]:
+    """Those that are not formatted, for a node whose metadata folder is; answers them."""
+    whole = replace(identity, is_new=False)
+    try:
+        found = survey(disk, settings.log_dirs, whole, settings.log_dir)
+    except UnusableFolder as refusal:
+        raise CannotStart(str(refusal)) from None
+    for path, why in found.failed.items():
+        raise CannotStart(f"The data folder {path} cannot be formatted: {why}.")
+    for path in found.unformatted:
+        os.makedirs(path, mode=FOLDER_MODE, exist_ok=True)
+        directory = uuids.random_id(randomness(16))
+        write_identity(disk, path, replace(whole, directory_id=directory))
+    return found.unformatted
 
 
 def _cluster_id(text: str) -> str:

@@ -16,7 +16,7 @@ from headrace.consensus.formatting import METADATA_FOLDER
 from headrace.consensus.snapshots import BOOTSTRAP_FILE
 from headrace.server.real_disk import FOLDER_MODE
 from headrace.storage import checkpoints
-from headrace.storage.log_folder import DELETE, STRAY, partition_of
+from headrace.storage.log_folder import DELETE, FUTURE, STRAY, partition_of
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ def close_to_others(folder: str) -> None:
 
 def is_own_folder(name: str) -> bool:
     return (
-        name == METADATA_FOLDER or partition_of(name) is not None or name.endswith((DELETE, STRAY))
+        name == METADATA_FOLDER
+        or partition_of(name) is not None
+        or name.endswith((DELETE, FUTURE, STRAY))
     )
 
 

@@ -14,6 +14,7 @@ import logging
 import mmap
 import socket
 from collections.abc import Callable
+from errno import EIO
 from time import perf_counter_ns
 
 from headrace.environment import FileSlice, Now
@@ -86,6 +87,8 @@ class Loop:
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
         self.on_close: Callable[[Connection], None] = lambda connection: None
         self.send_to_peers: Callable[[], None] = lambda: None  # what this turn asks other nodes
+        # Told of a file that could not be read while it was sent.
+        self.on_unreadable_file: Callable[[str, OSError], object] = lambda path, problem: None
         self.stopping = False
         self.asked_at_ms = 0  # when somebody last asked for something
         self.lag_ms = 0  # the longest turn since the metrics were last read
@@ -371,10 +374,19 @@ class Loop:
         self._held_bytes -= connection.big_filled
         connection.end_big()
 
+    def _file_failed(self, connection: Connection, problem: OSError) -> None:
+        for piece in connection.session.outbox:
+            if isinstance(piece, FileSlice):
+                log.error("%s cannot be read: %s", piece.file.path, problem.strerror)
+                self.on_unreadable_file(piece.file.path, problem)
+                return
+
     def _send(self, connection: Connection) -> None:
         try:
             all_sent = connection.send()
-        except OSError:
+        except OSError as problem:
+            if problem.errno == EIO:  # no socket says that: it is a file that goes by sendfile
+                self._file_failed(connection, problem)
             self.close(connection)
             return
         if all_sent:

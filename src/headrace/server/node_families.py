@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.node import Node
+from headrace.server.folder_metrics import folder_families
 from headrace.server.listener import Door
 from headrace.server.loop import Loop
 from headrace.server.metrics import (
@@ -40,7 +41,6 @@ def node_families(
         ("headrace_disk_refusals_total", "counter", "Refused writes.", broker.disk_refusals),
         ("headrace_unread_bytes", "gauge", "Answers not taken.", loop.unread_bytes),
         ("headrace_descriptor_shortages_total", "counter", "None was free.", shortages),
-        ("headrace_disk_free_bytes", "gauge", "Left for us.", broker.partitions.space()[1]),
         ("headrace_loop_lag_seconds", "gauge", "Longest turn since asked.", lag_ms / 1000),
     ):
         yield Family(name, kind, explanation, [({}, value)])
@@ -51,6 +51,7 @@ def node_families(
         [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
     )
     yield from damage_families(node.partitions.open_files.findings, labelled)
+    yield from folder_families(broker)
     yield from cleaner_families(node.cleaner)
     yield from scrub_families(node.scrubber)
     yield from replica_families(broker)

@@ -8,7 +8,6 @@ thread.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -39,20 +38,13 @@ from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
 from headrace.server.folder_format import format_folder, levels_of
-from headrace.server.folder_rights import close_to_others
+from headrace.server.folder_locks import FolderLocks, refused_start, space_of
 from headrace.server.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
 from headrace.server.metrics import Family, request_families
 from headrace.server.node_families import node_families
 from headrace.server.poller import Poller, best_poller
-from headrace.server.real_disk import (
-    FOLDER_MODE,
-    FolderInUse,
-    FolderLock,
-    RealDisk,
-    raise_open_files_limit,
-)
-from headrace.server.room_for_start import MEBIBYTE, room_for_start
+from headrace.server.real_disk import RealDisk, raise_open_files_limit
 from headrace.server.settings import CannotStart, Settings
 
 if TYPE_CHECKING:
@@ -86,8 +78,8 @@ class Server:
         self.clock.read(self.now)
         descriptors = raise_open_files_limit()
         with ExitStack() as undo:
-            self._lock = lock_folder(settings.log_dir)
-            undo.callback(self._lock.release)
+            self._locks = FolderLocks(settings.log_dir, settings.log_dirs)
+            undo.callback(self._locks.release)
             self.listeners = open_listeners(settings, undo)
             self.flusher = Flusher()
             undo.callback(self.flusher.stop)
@@ -111,6 +103,7 @@ class Server:
             self.peers.attend(self.loop)
             self.node.attend_to_refusals(self.peers.refuses)
         self.background.attend(self.loop)
+        self.loop.on_unreadable_file = self.node.durability.folder_failures.met
         self.loop.call_when_readable(self.flusher.wake_up, self._bell_rang)
         values = settings.values
         buffers = Buffers(values["socket.send.buffer.bytes"], values["socket.receive.buffer.bytes"])
@@ -136,7 +129,7 @@ class Server:
                 self.now,
                 randomness=os.urandom,
                 submit=self.flusher.submit,
-                space=lambda: space_of(settings.log_dir),
+                space=space_of,
                 open_files=int(descriptors * SHARE_OF_DESCRIPTORS_FOR_SEGMENTS),
                 stopwatch=perf_counter_ns if settings.metrics is not None else None,
                 request_clock=perf_counter_ns,
@@ -166,6 +159,7 @@ class Server:
     def _node_settings(self) -> NodeSettings:
         settings = self.settings
         found = settings.for_node({listener.name: listener.port for listener in self.listeners})
+        found.failed_folders = self._locks.failed
         if settings.values["headrace.first.users"]:
             from headrace.server.first_users import read_first_users
 
@@ -415,7 +409,7 @@ class Server:
         if self.metrics is not None:
             self.metrics.close()
         self.loop.poller.close()
-        self._lock.release()
+        self._locks.release()
 
     def _say_farewell(self) -> None:
         """Give clients a moment to take the replies they are owed."""
@@ -427,37 +421,6 @@ class Server:
     def _families(self) -> Iterator[Family]:
         yield from request_families(list(self.node.dispatch.routes.values()))
         yield from node_families(self.node, self.loop, self.door, self.security)
-
-
-def space_of(folder: str) -> tuple[int, int]:
-    found = os.statvfs(folder)
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-
-
-def refused_start(folder: str, refusal: OSError | KafkaError) -> str:
-    """What to tell who started a node on a disk that did not take what a start writes."""
-    free, needed = space_of(folder)[1], room_for_start(folder)
-    cause = refusal if isinstance(refusal, OSError) else refusal.__cause__
-    if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk under {folder} refuses: {refusal}"
-    return (
-        f"The disk under {folder} is full: {free / MEBIBYTE:,.1f} MiB are free, and this start "
-        f"needs about {needed / MEBIBYTE:,.1f} MiB. Make room (or raise a quota) and start again."
-    )
-
-
-def lock_folder(folder: str) -> FolderLock:
-    try:
-        os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
-        lock = FolderLock(folder)
-    except FolderInUse:
-        raise CannotStart(
-            f"Another process uses {folder}; stop it, or name another folder with --data."
-        ) from None
-    except OSError as problem:
-        raise CannotStart(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
-    close_to_others(folder)
-    return lock
 
 
 def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:

@@ -58,7 +58,8 @@ class CannotStart(Exception):
 @dataclass(slots=True)
 class Settings:
     node_id: int
-    log_dir: str
+    log_dir: str  # with the metadata log
+    log_dirs: tuple[str, ...]  # where partitions lie
     listeners: tuple[Listener, ...]  # for clients
     controllers: tuple[Listener, ...]  # for who talks to the controller; may be none
     advertised: dict[str, tuple[str, int]]  # by listener; port 0: the one that was bound
@@ -77,6 +78,7 @@ class Settings:
         return NodeSettings(
             node_id=self.node_id,
             folder=self.log_dir,
+            log_dirs=self.log_dirs,
             values=self.values,
             given=self.given,
             endpoints=self._endpoints(self.listeners, ports),
@@ -207,9 +209,11 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
     if not insecure:
         _require_loopback((*clients, *controllers), texts)
     everyone = (*clients, *controllers)
+    log_dirs = _data_folders(values)
     return Settings(
         node_id=values["node.id"],
-        log_dir=_data_folder(values),
+        log_dir=_plain(values["metadata.log.dir"] or log_dirs[0]),
+        log_dirs=log_dirs,
         listeners=clients,
         controllers=controllers,
         advertised=advertised_addresses(everyone, values["advertised.listeners"]),
@@ -302,20 +306,19 @@ def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str])
         )
 
 
-def _data_folder(values: Mapping[str, Any]) -> str:
-    folders: tuple[str, ...] = values["log.dirs"] or values["log.dir"]
-    if len(folders) != 1:
-        raise CannotStart(
-            f"log.dirs must name one data folder, several are not supported yet: "
-            f"'{','.join(folders)}'."
-        )
-    apart = values["metadata.log.dir"]
-    if apart and apart != folders[0]:
-        raise CannotStart(
-            f"metadata.log.dir={apart} is not supported yet: the metadata log lies in the data "
-            "folder; leave it out."
-        )
-    return folders[0]
+def _data_folders(values: Mapping[str, Any]) -> tuple[str, ...]:
+    named: tuple[str, ...] = values["log.dirs"] or values["log.dir"]
+    folders = tuple(_plain(path) for path in named if path)
+    if not folders:
+        raise CannotStart("log.dirs names no data folder.")
+    for path in folders:
+        if folders.count(path) > 1:
+            raise CannotStart(f"log.dirs names {path} twice.")
+    return folders
+
+
+def _plain(path: str) -> str:
+    return path.rstrip("/") or "/"
 
 
 def _controller_endpoint(

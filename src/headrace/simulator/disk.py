@@ -10,7 +10,8 @@ chosen by the `Random` that it is given: the same seed, the same disk.
 - Of the changes of names in a folder the first few are kept (`Names.IN_ORDER`, as a journal does),
   or any of them (`Names.IN_ANY_ORDER`). A rename is one change: it never leaves both names or
   none. Changes in two folders do not depend on each other.
-- What is safe is never touched: broken sectors and flipped bits are not its matter.
+- What is safe is never touched: flipped bits are not its matter. A whole folder may break
+  (`broken`): then all that is asked of its files raises EIO, and what they hold stays as it is.
 
 `before_change` is called before anything is written, renamed, removed or flushed: a power cut can
 be taken in the middle of whatever a node does. No threads, no clock but the one it is given.
@@ -19,6 +20,7 @@ Not done: moving an entry from one folder to another, hard links, a disk that fi
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -171,20 +173,24 @@ class VirtualFile:
         self.append(b"".join(pieces))
 
     def read(self, length: int, position: int) -> bytes:
+        self._disk.require(self.path)
         return self._contents.read(length, position)
 
     def write_at(self, data: Buffer, position: int) -> None:
+        self._disk.require(self.path)
         self._disk.about_to_change()
         self._contents.write(bytes(data), position)
         self._contents.modified_ms = self._disk.now.wall_ms
         self.size = self._contents.size
 
     def resize(self, size: int) -> None:
+        self._disk.require(self.path)
         self._disk.about_to_change()
         self._contents.resize(size)
         self.size = size
 
     def flush(self) -> None:
+        self._disk.require(self.path)
         self._disk.about_to_change()
         self._contents.flush()
 
@@ -199,15 +205,23 @@ class VirtualDisk:
         self.now = now
         self.before_change: Callable[[], None] | None = None
         self.changes = 0  # how many there were, flushes included
+        self.broken: set[str] = set()  # folders
         self._root = Folder() if root is None else root
 
     def power_cut(self, random: Random, now: Now, names: Names = Names.IN_ORDER) -> VirtualDisk:
         """What the next start may find; this disk goes on as if nothing had happened."""
-        return VirtualDisk(now, self._root.after_power_cut(random, names))
+        left = VirtualDisk(now, self._root.after_power_cut(random, names))
+        left.broken = set(self.broken)
+        return left
 
     def is_flushed(self) -> bool:
         """Whether a power cut would lose nothing."""
         return self._root.is_safe()
+
+    def require(self, path: str) -> None:
+        for folder in self.broken:
+            if f"{path}/".startswith(f"{folder}/"):
+                raise OSError(errno.EIO, "Input/output error", path)
 
     def about_to_change(self) -> None:
         if self.before_change is not None:
@@ -231,10 +245,12 @@ class VirtualDisk:
         return _file(self._find(path), path).modified_ms
 
     def list(self, folder: str) -> list[str]:
+        self.require(folder)
         found = self._find(folder)
         return sorted(found.entries) if isinstance(found, Folder) else []
 
     def make_folder(self, path: str) -> None:
+        self.require(path)
         folder = self._root
         for name in _parts(path):
             found = folder.entries.get(name)
@@ -280,6 +296,7 @@ class VirtualDisk:
         parent.change({name: None})
 
     def read_file(self, path: str) -> bytes:
+        self.require(path)
         found = _file(self._find(path), path)
         return found.read(found.size, 0)
 
@@ -301,6 +318,7 @@ class VirtualDisk:
             folder.flush()
 
     def flush_folder(self, path: str) -> None:
+        self.require(path)
         found = self._find(path)
         if not isinstance(found, Folder):
             raise FileNotFoundError(path)
@@ -324,6 +342,7 @@ class VirtualDisk:
 
     def _place(self, path: str) -> tuple[Folder, str]:
         """The folder that holds this name."""
+        self.require(path)
         above, _, name = path.rstrip("/").rpartition("/")
         folder = self._find(above)
         if not isinstance(folder, Folder):

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.broker.broker import Endpoint
 from headrace.broker.identity import Identity, write_identity
+from headrace.broker.lost_acknowledgements import take_back
 from headrace.consensus.formatting import new_cluster_records, write_first_files
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Address, FileSlice, Now
@@ -84,7 +85,8 @@ class Member:
 
     def _new_disk(self) -> VirtualDisk:
         disk = VirtualDisk(self.clock)
-        disk.make_folder(FOLDER)
+        for folder in self.cluster.folders:
+            disk.make_folder(folder)
         disk.flush_folder("/")
         return disk
 
@@ -119,7 +121,7 @@ class Member:
             self.clock,
             randomness=world.chance.randbytes,
             submit=self._submit,
-            space=lambda: (1_000_000, 500_000),
+            space=lambda _: (1_000_000, 500_000),
             open_files=1_000,
             peers=connections,
         )
@@ -200,8 +202,12 @@ class Member:
 
     def _submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
         def run() -> None:
-            work()
-            done(None)
+            problem = None
+            try:
+                work()
+            except OSError as refused:
+                problem = refused
+            done(problem)
 
         self.later(self.cluster.world.chance.choice(self.flush_ms), run)
 
@@ -212,7 +218,9 @@ class Member:
             more = node.work(lambda: False)
             node.purgatory.expire(self.clock.monotonic_ms)
             node.purgatory.settle()
-            assert node.end_turn(), "the disk in memory refuses nothing"
+            if not node.end_turn():
+                self._take_back_lost()
+                continue
             if not self._answer() and not more and not node.purgatory.woken:
                 break
         else:
@@ -223,6 +231,12 @@ class Member:
             self._asked.clear()
             return
         self._wake_for_purgatory()
+
+    def _take_back_lost(self) -> None:
+        """As the server does it: a connection whose answers rest on lost records may end."""
+        lost, self.node.lost = self.node.lost, []
+        for session in take_back([session for session, _ in self._asked], lost):
+            self.node.dispatch.forget(session)
 
     def _wake_for_purgatory(self) -> None:
         wake_ms = self.node.purgatory.next_deadline_ms()
@@ -309,8 +323,9 @@ class Door:
 
 class Cluster:
     """Nodes 1 to `nodes` are broker and controller, then come `controllers` and `brokers` that are
-    only one of both. `static`: voters are configured, kraft.version is 0. `voters`: only so many of
-    the first controllers vote from the beginning."""
+    only one of both. `folders`: the data folders of each node, `FOLDER` first. `static`: voters are
+    configured, kraft.version is 0. `voters`: only so many of the first controllers vote from the
+    beginning."""
 
     def __init__(
         self,
@@ -321,11 +336,13 @@ class Cluster:
         brokers: int = 0,
         static: bool = False,
         voters: int | None = None,
+        folders: tuple[str, ...] = (FOLDER,),
         **settings: Any,
     ) -> None:
         count = nodes + controllers if voters is None else voters
         self.voters = tuple(map(voter, range(1, count + 1)))
         self.static = static
+        self.folders = folders  # of each node; the first has the metadata
         self._both, self._first_broker = nodes, nodes + controllers + 1
         self.world = World(seed)
         self.counters = Counters()
@@ -344,11 +361,12 @@ class Cluster:
             member.start()
 
     def settings_of(self, node_id: int) -> NodeSettings:
-        given = self.given | {"node.id": str(node_id), "log.dirs": FOLDER}
+        given = self.given | {"node.id": str(node_id), "log.dirs": ",".join(self.folders)}
         host = f"node{node_id}"
         settings = NodeSettings(
             node_id=node_id,
             folder=FOLDER,
+            log_dirs=self.folders,
             values=broker_values(given, {}),
             given=given,
             endpoints={CLIENTS: Endpoint(host, CLIENT_PORT)},

@@ -27,6 +27,20 @@ CRC_CHUNK = 1 << 20
 WALK_CHUNK = 1 << 16
 
 
+_length = Struct(">i").unpack_from
+
+
+def whole_batches(records: memoryview) -> memoryview:
+    """Without the last batch, if a limit of bytes has cut it in the middle."""
+    position, size = 0, len(records)
+    while position + HEADER_SIZE <= size:
+        following = position + _length(records, position + LENGTH_AT)[0] + LENGTH_OVERHEAD
+        if following > size or following <= position:
+            break
+        position = following
+    return records[:position]
+
+
 def walk_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
     """The headers of the whole batches between two positions; ends early at what is no batch."""
     chunk, start = b"", position

@@ -4,8 +4,9 @@ Logs gather what they append in a turn; `end_turn` writes it before the replies 
 Whoever wants a flush stands on one of two lists: `flushes` if somebody waits for it, `log_flushes`
 for new files of logs, which go behind. Few flushes are under way at a time: each holds open files,
 and one thread runs them one by one. `submit` runs a flush there, and its report on the loop.
-A flush that fails ends the node. A flush that finds no free descriptor is tried again a second
-later, for the disk has not failed. Owns no thread: the node is given `submit`.
+A flush that fails ends the node, unless its data folder may fail alone (`folder_failures.py`). A
+flush that finds no free descriptor is tried again a second later, for the disk has not failed. Owns
+no thread: the node is given `submit`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from headrace.environment import Disk, Now
 from headrace.protocol.errors import KafkaError
 from headrace.storage.flush import Flush
+from headrace.storage.folder_failures import FolderFailures
 from headrace.storage.open_files import is_shortage
 from headrace.storage.partition_log import PartitionLog
 from headrace.storage.unwritten import Unwritten
@@ -35,9 +37,13 @@ QUIET_ABOUT_DESCRIPTORS_MS = 60_000
 
 
 class Durability:
-    def __init__(self, disk: Disk, submit: Submit, now: Now) -> None:
+    def __init__(
+        self, disk: Disk, submit: Submit, now: Now, folder_failures: FolderFailures | None = None
+    ) -> None:
         self.failure: OSError | None = None  # the disk is not to be trusted any more
+        self.folder_failures = folder_failures or FolderFailures(disk)
         self.unwritten = Unwritten()  # logs put themselves on it
+        self.unwritten.on_problem = self.folder_failures.met
         self.flushes: list[Any] = []  # somebody waits for these
         self.log_flushes: list[Any] = []  # nobody waits for these: they go behind
         self.shortages = 0  # flushes that found no free descriptor
@@ -77,11 +83,11 @@ class Durability:
                 continue  # the turn ends with what is lost
         borrowing.clear()
 
-    def in_background(self, work: Callable[[], None]) -> None:
-        """Work on the data folder that nobody waits for."""
+    def in_background(self, work: Callable[[], None], folder: str | None = None) -> None:
+        """Work on a data folder that nobody waits for."""
 
         def done(error: OSError | None) -> None:
-            if error is not None:
+            if error is not None and not self.folder_failures.met(folder, error):
                 log.error("work on the data folder failed: %s", error)
 
         self._submit(work, done)
@@ -136,9 +142,12 @@ class Durability:
             self._delay(asking, flush, error)
             return
         asked_again = self._flushing.pop(asking)
-        if self.failure is not None:
-            return  # another flush of the same file may have been told of the lost pages instead
+        # Another flush of the same file may have been told of the lost pages instead.
+        if self.failure is not None or self.folder_failures.has_failed(folder_of(asking)):
+            return
         if error is not None:
+            if self.folder_failures.met(folder_of(asking), error, in_flush=True):
+                return
             # A second try proves nothing: the kernel may have dropped the pages (fsync on Linux).
             log.critical("a flush failed, this node must not go on: %s", error)
             self.failure = error
@@ -152,6 +161,13 @@ class Durability:
         if self._now.monotonic_ms >= self._quiet_until_ms:
             self._quiet_until_ms = self._now.monotonic_ms + QUIET_ABOUT_DESCRIPTORS_MS
             log.error("a flush waits for a free descriptor (%s); raise nofile", problem.strerror)
+
+
+def folder_of(asking: Any) -> str | None:
+    """The folder of the log that asks for a flush, by itself or by its replica; None: it is not
+    one partition that asks."""
+    folder: str | None = getattr(getattr(asking, "log", asking), "folder", None)
+    return folder
 
 
 def _raise(problem: OSError) -> None:

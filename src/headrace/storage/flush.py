@@ -80,11 +80,11 @@ class FlushOfEverything:
     """A log, as one asks it for a flush, whose active segment is to be flushed too."""
 
     def __init__(self, log: Any) -> None:
-        self._log = log
+        self.log = log
         self.flushed: Callable[[Flush], bool] = log.flushed
 
     def flush_target(self) -> Flush | None:
-        target: Flush | None = self._log.flush_target(everything=True)
+        target: Flush | None = self.log.flush_target(everything=True)
         return target
 
 

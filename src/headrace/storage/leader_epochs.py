@@ -9,6 +9,7 @@ again in the batches behind the recovery point.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
 
 from headrace.environment import Disk
@@ -106,6 +107,10 @@ class LeaderEpochs:
     def begins_after(self, offset: int) -> bool:
         """Whether an epoch begins at `offset` or later."""
         return bool(self.entries) and self.entries[-1][1] >= offset
+
+    def replace(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Become what those say of the same log."""
+        self._keep(list(entries))
 
     def clear(self) -> None:
         self._keep([])

@@ -1,12 +1,12 @@
-"""The data folder: one folder per partition, and the small files that speak of all of them.
+"""One data folder: a folder per partition, and the small files that speak of all of them.
 
 On start the partitions are found again, each from its own checkpointed recovery point; folders that
 were on their way out (`-delete`) are finished off. `__cluster_metadata-0` lies in the same folder
 but belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may
 happen, and written only when everything is on the disk. A start that ends before it has found its
 partitions knows nothing of them, and leaves every file as the one before it did.
-Nothing here knows the cluster: the caller says which partitions exist and which are strays.
-Not done: several data folders, moving a partition between folders (`-future`).
+Nothing here knows the cluster, nor other data folders of the node (`broker/data_folders.py`): the
+caller says which partitions exist and which are strays.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ EMPTY_CHECKPOINT = checkpoints.offsets_to_bytes({})
 METADATA_TOPIC = "__cluster_metadata"
 DELETE = "-delete"
 STRAY = "-stray"
+FUTURE = "-future"
 LONGEST_NAME = 255
 CLOSED_TOGETHER = 256  # bounds the files that wait for their flush
 _PARTITION_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>[0-9]+)")
+_FUTURE_FOLDER = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>[0-9]+)\.[0-9a-f]{32}" + FUTURE
+)
 
 
 class LogFolder:
     __slots__ = (
         "path",
+        "directory_id",
         "logs",
+        "futures",
         "topic_ids",
         "was_clean",
         "is_loaded",
@@ -54,7 +60,10 @@ class LogFolder:
     ) -> None:
         """Both lists are handed to every log, see `PartitionLog`."""
         self.path = path
+        self.directory_id = bytes(16)  # as meta.properties says it
         self.logs: dict[Partition, PartitionLog] = {}
+        # Copies of replicas that lie in other data folders and are on their way here.
+        self.futures: dict[Partition, PartitionLog] = {}
         self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
         self.was_clean = False
         self.is_loaded = False  # all partitions are found, and may be spoken for
@@ -81,6 +90,7 @@ class LogFolder:
             if name.endswith(DELETE):
                 disk.remove_folder(f"{self.path}/{name}")
                 continue
+            self._load_future(name, settings_for, wall_ms)
             partition = partition_of(name)
             if partition is None:
                 continue
@@ -97,6 +107,38 @@ class LogFolder:
             )
             self._read_topic_id(partition, f"{self.path}/{name}")
         self.is_loaded = True
+
+    def _load_future(
+        self, name: str, settings_for: Callable[[str], LogSettings], wall_ms: int
+    ) -> None:
+        """A move that the last stop has interrupted: it is made again from its beginning."""
+        partition = future_of(name)
+        if partition is not None:
+            self.futures[partition] = self._open(
+                f"{self.path}/{name}", settings_for(partition[0]), wall_ms=wall_ms, clean=False
+            )
+
+    def _open(
+        self,
+        folder: str,
+        settings: LogSettings,
+        *,
+        wall_ms: int,
+        clean: bool,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            self._open_files,
+            folder,
+            settings,
+            now_wall_ms=wall_ms,
+            start_offset=start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            unwritten=self._unwritten,
+            wants_flush=self._wants_flush,
+        )
 
     def _take_clean_shutdown_file(self) -> None:
         disk = self._open_files.disk
@@ -141,27 +183,76 @@ class LogFolder:
     ) -> PartitionLog:
         """A new partition with an empty log. Its names reach the disk with its first flush."""
         folder = f"{self.path}/{topic}-{index}"
-        log = PartitionLog.open(
-            self._open_files,
-            folder,
-            settings,
-            now_wall_ms=wall_ms,
-            clean=True,
-            unwritten=self._unwritten,
-            wants_flush=self._wants_flush,
-        )
-        self.logs[topic, index] = log
+        self.logs[topic, index] = log = self._open(folder, settings, wall_ms=wall_ms, clean=True)
         self.assign_topic_id(topic, index, topic_id)
         return log
 
+    def create_future(
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        settings: LogSettings,
+        unique: str,
+        *,
+        wall_ms: int,
+    ) -> PartitionLog:
+        """An empty copy of a replica in another data folder."""
+        folder = f"{self.path}/{_with_tail(topic, f'-{index}.{unique}{FUTURE}')}"
+        log = self._open(folder, settings, wall_ms=wall_ms, clean=True)
+        self.futures[topic, index] = log
+        self._write_topic_id(log, topic_id)
+        return log
+
+    def promote_future(
+        self, topic: str, index: int, topic_id: bytes, source: PartitionLog, *, wall_ms: int
+    ) -> PartitionLog:
+        """The copy is whole: it becomes the replica, durably. `source` is what it is a copy of.
+        Waits for the disk. OSError: it is gone, and the replica is where it was."""
+        disk = self._open_files.disk
+        copy = self.futures.pop((topic, index))
+        folder = f"{self.path}/{topic}-{index}"
+        copy.close().run(disk)
+        disk.rename(copy.folder, folder)
+        try:
+            disk.flush_folder(self.path)
+            log = self._open(
+                folder,
+                source.settings,
+                wall_ms=wall_ms,
+                clean=True,
+                start_offset=source.start_offset,
+                recovery_point=source.end_offset,
+            )
+            # As they are there: some of it cannot be found in the batches.
+            log.epochs.replace(source.epochs.entries)
+            log.producers.take_over(source.producers)
+            self._write_topic_id(log, topic_id)
+        except OSError:
+            disk.rename(folder, f"{copy.folder.removesuffix(FUTURE)}{DELETE}")
+            raise
+        self.logs[topic, index] = log
+        self.topic_ids[topic, index] = topic_id
+        return log
+
+    def drop_future(self, topic: str, index: int) -> str:
+        """Give a copy up; answers its renamed folder, to be removed after a while."""
+        log = self.futures.pop((topic, index))
+        log.let_go()
+        renamed = f"{log.folder.removesuffix(FUTURE)}{DELETE}"
+        self._open_files.disk.rename(log.folder, renamed)
+        return renamed
+
     def assign_topic_id(self, topic: str, index: int, topic_id: bytes) -> None:
         """Write a partition's `partition.metadata`."""
-        log = self.logs[topic, index]
+        self._write_topic_id(self.logs[topic, index], topic_id)
+        self.topic_ids[topic, index] = topic_id
+
+    def _write_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         path = f"{log.folder}/{checkpoints.PARTITION_METADATA}"
         data = checkpoints.topic_id_to_bytes(topic_id)
         disk = self._open_files.disk
         self._open_files.with_descriptors(lambda: disk.write_file(path, [data], flush=False))
-        self.topic_ids[topic, index] = topic_id
         log.flush_along(path)
 
     def delete(self, topic: str, index: int, unique: str) -> str:
@@ -177,8 +268,7 @@ class LogFolder:
         log = self.logs.pop((topic, index))
         self.topic_ids.pop((topic, index), None)
         log.let_go()
-        tail = f"-{index}.{unique}{suffix}"
-        renamed = f"{self.path}/{topic[: LONGEST_NAME - len(tail)]}{tail}"
+        renamed = f"{self.path}/{_with_tail(topic, f'-{index}.{unique}{suffix}')}"
         self._open_files.disk.rename(log.folder, renamed)
         return renamed
 
@@ -202,11 +292,17 @@ class LogFolder:
         files = {checkpoints.RECOVERY_POINTS: recovery_points}
         files[checkpoints.START_OFFSETS] = start_offsets
         if high_watermarks is not None:
-            files[checkpoints.HIGH_WATERMARKS] = dict(high_watermarks)
+            files[checkpoints.HIGH_WATERMARKS] = self.those_here(high_watermarks)
         return [
             (f"{self.path}/{name}", checkpoints.offsets_to_bytes(offsets))
             for name, offsets in files.items()
         ]
+
+    def those_here(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Of the partitions that lie in this folder."""
+        return {
+            partition: offset for partition, offset in offsets.items() if partition in self.logs
+        }
 
     def close(
         self,
@@ -240,6 +336,16 @@ def partition_of(folder_name: str) -> Partition | None:
     if match is None or match["topic"] == METADATA_TOPIC:
         return None
     return match["topic"], int(match["index"])
+
+
+def future_of(folder_name: str) -> Partition | None:
+    """Topic and index of a copy that was on its way; None for any other name."""
+    match = _FUTURE_FOLDER.fullmatch(folder_name)
+    return None if match is None else (match["topic"], int(match["index"]))
+
+
+def _with_tail(topic: str, tail: str) -> str:
+    return f"{topic[: LONGEST_NAME - len(tail)]}{tail}"
 
 
 def _known(recovery_points: Mapping[Partition, int] | None, partition: Partition) -> int | None:

@@ -50,7 +50,7 @@ class PartitionLog:
         "unwritten",
         "writer",
         "_open_files",
-        "_unflushed",
+        "unflushed",
         "_opened_ms",
         "_must_reload",
         "_closed",
@@ -81,7 +81,7 @@ class PartitionLog:
         self.unwritten = unwritten
         self.writer = LogWriter(self)
         self._open_files = open_files
-        self._unflushed = Unflushed(self, wants_flush)
+        self.unflushed = Unflushed(self, wants_flush)
         self._opened_ms = 0
         self._must_reload = False  # a write failed, and the log could not be read again either
         self._closed = False
@@ -114,9 +114,9 @@ class PartitionLog:
             if is_new:  # or the next one would not know that its names are
                 open_files.disk.remove_folder(folder)
             raise
-        log._unflushed.new_names = not clean  # a node that was killed may not have flushed them
+        log.unflushed.new_names = not clean  # a node that was killed may not have flushed them
         if is_new or log.recovery_point < log.active.base_offset:  # or what was found is not safe
-            log._unflushed.names_are_new()
+            log.unflushed.names_are_new()
         return log
 
     def _adopt(self, loaded: LoadedLog) -> None:
@@ -212,7 +212,7 @@ class PartitionLog:
         loaded = loader.load(
             recovery_point=self.recovery_point, start_offset=self.start_offset, clean=False
         )
-        self._unflushed.generation += 1
+        self.unflushed.generation += 1
         self._adopt(loaded)
 
     def refused(self, problem: OSError) -> KafkaError:
@@ -221,6 +221,7 @@ class PartitionLog:
         return self._storage_error(problem)
 
     def _storage_error(self, problem: OSError) -> KafkaError:
+        self.unwritten.on_problem(self.folder, problem)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {problem.strerror}")
 
     # --- read
@@ -238,12 +239,10 @@ class PartitionLog:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not within {self.start_offset} to {self.end_offset}",
             )
+        if self.active.pending and offset < up_to:
+            up_to = self._write_for_reader(up_to)
         if offset >= up_to:
             return None
-        if self.active.pending:
-            up_to = self._write_for_reader(up_to)
-            if offset >= up_to:
-                return None
         segment = self.active
         position = segment.recent.get(offset)
         try:
@@ -304,7 +303,7 @@ class PartitionLog:
         try:
             self.active.seal()
             # Their segment may be vouched for already, and then no flush would take them.
-            self._unflushed.small_files += [self.active.index.path, self.active.time_index.path]
+            self.unflushed.small_files += [self.active.index.path, self.active.time_index.path]
             if self.producers.take_snapshot(self.end_offset):
                 self.flush_along(self.producers.path(self.end_offset))
             segment = Segment.create(
@@ -314,7 +313,7 @@ class PartitionLog:
             raise self.refused(problem) from problem
         self.segments.add(segment)
         self.active = segment
-        self._unflushed.names_are_new()
+        self.unflushed.names_are_new()
 
     @property
     def size_bytes(self) -> int:
@@ -358,12 +357,12 @@ class PartitionLog:
         )
         self.segments.add(self.active)
         self.start_offset = self.end_offset = offset
-        self._unflushed.names_are_new()
+        self.unflushed.names_are_new()
         self._after_truncation()
         return removed
 
     def _after_truncation(self) -> None:
-        self._unflushed.generation += 1
+        self.unflushed.generation += 1
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
 
@@ -423,19 +422,19 @@ class PartitionLog:
         if removed is not None:
             for replaced in old[1:]:
                 removed += self.producers.mark_snapshot_deleted(replaced.base_offset)
-            self._unflushed.names_are_new()
+            self.unflushed.names_are_new()
         return removed
 
     # --- flush and close
 
     def flush_soon(self) -> None:
         """`flush.messages` is reached."""
-        self._unflushed.active_too = True
-        self._unflushed.ask()
+        self.unflushed.active_too = True
+        self.unflushed.ask()
 
     def flush_along(self, path: str) -> None:
         """A small file beside the log that the next flush takes along (partition.metadata)."""
-        self._unflushed.small_files.append(path)
+        self.unflushed.small_files.append(path)
 
     def flush_target(self, *, everything: bool = False) -> Flush | None:
         """What to flush now, on another thread; None if there is nothing.
@@ -446,7 +445,7 @@ class PartitionLog:
         if self._closed:
             return None  # deleted while it stood on the list
         self.write_pending()
-        unflushed = self._unflushed
+        unflushed = self.unflushed
         active_too = everything or unflushed.active_too
         offset = self.end_offset if active_too else self.active.base_offset
         files = self._files_to_flush(active_too)
@@ -463,12 +462,12 @@ class PartitionLog:
         if self.epochs.wants_flush:
             self.epochs.wants_flush = False
             self.flush_along(self.epochs.path)
-        return self._unflushed.with_small_files(files, self._open_files.disk)
+        return self.unflushed.with_small_files(files, self._open_files.disk)
 
     def flushed(self, flush: Flush) -> bool:
         """`flush` has run: everything before its offset survives a power cut. False: the log was
         cut back meanwhile, so the flush proves nothing and is to be asked for again."""
-        if flush.generation != self._unflushed.generation:
+        if flush.generation != self.unflushed.generation:
             return False
         self.recovery_point = max(self.recovery_point, flush.offset)
         return True
@@ -484,13 +483,13 @@ class PartitionLog:
         self.write_pending()
         self.active.seal()
         save_ranges(self._open_files.disk, self.folder, self.segments.damage())
-        folders = self._unflushed.take_folders(self.folder)
+        folders = self.unflushed.take_folders(self.folder)
         if self.producers.take_snapshot(self.end_offset) and self.producers.producers:
             self.flush_along(self.producers.path(self.end_offset))
             folders = folders or [self.folder]
         files = self._files_to_flush(active_too=True)
         self.let_go()
-        return Flush(files, folders, self.end_offset, self._unflushed.generation)
+        return Flush(files, folders, self.end_offset, self.unflushed.generation)
 
     def let_go(self) -> None:
         """Close the files as they are: the folder goes away or another process takes over."""

@@ -292,6 +292,12 @@ class ProducerState:
         self.open_transactions.clear()
         self.ended_transactions.clear()
 
+    def take_over(self, other: ProducerState) -> None:
+        """Know what the other one does, which is about the same log and is not used any more."""
+        self.producers = other.producers
+        self.open_transactions = other.open_transactions
+        self.ended_transactions = other.ended_transactions
+
     def start_anew(self) -> None:
         """Forget everybody, on disk too."""
         self.clear()

@@ -22,12 +22,21 @@ GATHER_BELOW = 64 * 1024
 
 
 class Unwritten(list[Any]):
-    __slots__ = ("borrowing", "copies_below", "gathers_below", "on_refusal", "refusal")
+    __slots__ = (
+        "borrowing",
+        "copies_below",
+        "gathers_below",
+        "on_problem",
+        "on_refusal",
+        "refusal",
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self.borrowing: list[Any] = []  # a log may stand here more than once
         self.on_refusal: Callable[[str], None] = lambda sentence: None
+        # Told of every OSError of a log, by the log's folder: it may be that the disk has failed.
+        self.on_problem: Callable[[str, OSError], Any] = lambda folder, problem: None
         self.refusal = ""  # what the disk said last
         self.gather_again()
 

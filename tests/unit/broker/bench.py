@@ -60,14 +60,15 @@ class Bench:
         if disk is None:
             folder.mkdir(exist_ok=True)
         names = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        loaded = load_settings(data=str(folder), listen="127.0.0.1:0", overrides=names)
+        data = None if "log.dirs" in names else str(folder)
+        loaded = load_settings(data=data, listen="127.0.0.1:0", overrides=names)
         self.node = Node(
             disk or RealDisk(),
             loaded.for_node({"PLAINTEXT": 9092}),
             self.now,
             randomness=randomness or Randomness(),
             submit=lambda work, done: self.background.append((work, done)),
-            space=lambda: (1_000_000, 500_000),
+            space=lambda _: (1_000_000, 500_000),
             open_files=open_files,
             compaction=compaction,
             scrub=scrub,

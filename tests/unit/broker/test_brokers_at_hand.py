@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.metadata.image import (
-    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
     BrokerImage,
     ControllerImage,
     Endpoint,
@@ -22,17 +22,19 @@ from headrace.protocol.messages import (
 from tests.unit.broker.bench import Bench
 
 HERE, THERE, DEAD, ELSEWHERE = 1, 2, 3, 4
-DISK = b"d" * 16
+DISK, FAILED_DISK = b"d" * 16, b"f" * 16
 
 
 def other(node_id, listener="PLAINTEXT", *, fenced=False):
     endpoint = Endpoint(listener, f"host-{node_id}", 9092)
-    return BrokerImage(node_id, 1, bytes(16), (endpoint,), {}, f"rack-{node_id}", fenced, False, ())
+    rack = f"rack-{node_id}"
+    return BrokerImage(node_id, 1, bytes(16), (endpoint,), {}, rack, fenced, False, (DISK,))
 
 
 def partition(leader, *replicas, directories=(), elr=()):
+    places = directories or (MIGRATING_DIRECTORY,) * len(replicas)
     return PartitionImage(
-        replicas, replicas[:1], leader, 5, 9, directories, eligible_leader_replicas=elr
+        replicas, replicas[:1], leader, 5, 9, places, eligible_leader_replicas=elr
     )
 
 
@@ -40,7 +42,7 @@ PARTITIONS = (
     partition(THERE, THERE, HERE),
     partition(-1, DEAD, elr=(DEAD,)),
     partition(ELSEWHERE, ELSEWHERE, HERE),
-    partition(HERE, HERE, THERE, directories=(DISK, LOST_DIRECTORY)),
+    partition(HERE, HERE, THERE, directories=(MIGRATING_DIRECTORY, FAILED_DISK)),
 )
 
 

@@ -206,8 +206,7 @@ def test_no_setting_for_something_unsupported_starts() -> None:
         ({"process.roles": ""}, "process.roles must be broker, controller"),
         ({"replica.fetch.wait.max.ms": "40000"}, "must not be above replica.socket.timeout.ms"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "does not name node.id=1"),
-        ({"log.dirs": "/a,/b"}, "one data folder"),
-        ({"metadata.log.dir": "/elsewhere"}, "metadata.log.dir=/elsewhere"),
+        ({"log.dirs": "/a,/b,/a/"}, "log.dirs names /a twice"),
         ({"security.inter.broker.protocol": "SSL"}, "SSL is not in listeners"),
         ({"listeners": "OUT://localhost:9092"}, "The listener OUT has no security protocol"),
         (
@@ -350,3 +349,10 @@ def test_a_folder_named_twice_must_be_the_same(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="name the data folder once"):
         load_settings(data=tmp_path, overrides=["log.dirs=/elsewhere"])
     assert load_settings(data=tmp_path, overrides=[f"log.dirs={tmp_path}"]).log_dir == str(tmp_path)
+
+
+def test_several_data_folders_of_which_the_first_has_the_metadata() -> None:
+    settings = load_settings(overrides={"log.dirs": "/a, /b/"})
+    assert (settings.log_dir, settings.log_dirs) == ("/a", ("/a", "/b"))
+    apart = load_settings(overrides={"log.dirs": "/a,/b", "metadata.log.dir": "/c/"})
+    assert (apart.log_dir, apart.log_dirs) == ("/c", ("/a", "/b"))

@@ -1,8 +1,9 @@
 """AlterReplicaLogDirs, v1-2: replicas move to another data folder of the same broker (KIP-113).
 
-v2 flexible. A node has one data folder: to name it changes nothing, any other path is
-LOG_DIR_NOT_FOUND. So no replica is ever on its way, and DescribeLogDirs shows no future one. Needs
-ALTER on the cluster.
+v2 flexible. The answer says that the move has begun (`folder_moves.py`); DescribeLogDirs shows how
+far it is. To name the folder where the replica lies ends a move. A replica that is not there yet
+will be made in the named folder, and is answered with REPLICA_NOT_AVAILABLE, as in Apache Kafka:
+`kafka-reassign-partitions` counts on it. Needs ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -51,13 +52,29 @@ def handle(
 
 
 def move(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
-    if path != broker.partitions.folder:
+    folders = broker.partitions.folders
+    if path not in folders.paths:
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if path in folders.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
     topic = broker.image.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if broker.node_id not in topic.partitions[index].replicas:
+    if broker.partitions.is_offline(topic, index, broker.image):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    holder = folders.holder(name, index)
+    if holder is None:
+        folders.preferred[name, index] = path
         return ErrorCode.REPLICA_NOT_AVAILABLE
+    replica = broker.topics.by_name[name].replica(index)
+    try:
+        if holder.path == path:
+            broker.folder_moves.cancel((name, index))
+        else:
+            broker.folder_moves.begin(replica, folders.online[path])
+    except OSError as problem:
+        broker.partitions.failures.met(path, problem)
+        return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE
 
 

@@ -1,11 +1,14 @@
 """DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
 
-A null list of topics asks for all. v2 flexible. v3 top-level error. v4 sizes of the volume.
-v5 cordoned folders (none here). Needs DESCRIBE on the cluster; before v3 there is no place for the
-refusal, only an empty list.
+A null list of topics asks for all. A data folder that has failed is told with KAFKA_STORAGE_ERROR
+and without partitions. v2 flexible. v3 top-level error. v4 sizes of the volume. v5 cordoned folders
+(none here). Needs DESCRIBE on the cluster; before v3 there is no place for the refusal, only an
+empty list.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics import Topic
@@ -21,36 +24,69 @@ from headrace.protocol.messages.describe_log_dirs import (
 )
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import require_on_cluster
+from headrace.storage.log_folder import LogFolder
+
+UNKNOWN = -1  # the size of a volume that cannot be asked
 
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
     require_on_cluster(broker, call, Operation.DESCRIBE)
+    folders = broker.partitions.folders
     by_name = broker.topics.by_name
+    asked: list[tuple[Topic, Iterable[int]]]
     if request.topics is None:
-        topics = [describe(topic, range(len(topic.replicas))) for topic in by_name.values()]
+        asked = [(topic, range(len(topic.replicas))) for topic in by_name.values()]
     else:
-        topics = [
-            describe(by_name[wanted.topic], wanted.partitions)
+        asked = [
+            (by_name[wanted.topic], wanted.partitions)
             for wanted in request.topics
             if wanted.topic in by_name
         ]
-        topics = [topic for topic in topics if topic.partitions]
-    total_bytes, usable_bytes = broker.partitions.space()
-    result = DescribeLogDirsResult(
-        ErrorCode.NONE, broker.partitions.folder, topics, total_bytes, usable_bytes
-    )
-    return DescribeLogDirsResponse(0, ErrorCode.NONE, [result])
+    results = [
+        DescribeLogDirsResult(
+            ErrorCode.NONE, path, described(folder, asked), *space_of(broker, path)
+        )
+        for path, folder in folders.online.items()
+    ]
+    results += [
+        DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path, [], UNKNOWN, UNKNOWN)
+        for path in folders.offline
+    ]
+    return DescribeLogDirsResponse(0, ErrorCode.NONE, results)
 
 
-def describe(topic: Topic, indexes: range | list[int]) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        topic.name,
-        [
-            DescribeLogDirsPartition(index, replica.log.size_bytes, 0, False)
-            for index in indexes
-            if 0 <= index < len(topic.replicas) and (replica := topic.replicas[index]) is not None
-        ],
+def space_of(broker: Broker, path: str) -> tuple[int, int]:
+    try:
+        return broker.partitions.space(path)
+    except OSError as problem:
+        broker.partitions.failures.met(path, problem)
+        return UNKNOWN, UNKNOWN
+
+
+def described(
+    folder: LogFolder, asked: Iterable[tuple[Topic, Iterable[int]]]
+) -> list[DescribeLogDirsTopic]:
+    """Of the partitions that are asked about, those that lie in this folder."""
+    topics = (
+        DescribeLogDirsTopic(topic.name, [*partitions_in(folder, topic, indexes)])
+        for topic, indexes in asked
     )
+    return [topic for topic in topics if topic.partitions]
+
+
+def partitions_in(
+    folder: LogFolder, topic: Topic, indexes: Iterable[int]
+) -> Iterator[DescribeLogDirsPartition]:
+    for index in indexes:
+        replica = topic.replicas[index] if 0 <= index < len(topic.replicas) else None
+        if replica is None:
+            continue
+        key = topic.name, index
+        if folder.logs.get(key) is replica.log:
+            yield DescribeLogDirsPartition(index, replica.log.size_bytes, 0, False)
+        if (copy := folder.futures.get(key)) is not None:
+            lag = max(replica.log.end_offset - copy.end_offset, 0)
+            yield DescribeLogDirsPartition(index, copy.size_bytes, lag, True)
 
 
 API = Api(messages=messages, handle=handle, versions=range(1, 6))

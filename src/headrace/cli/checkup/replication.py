@@ -18,9 +18,10 @@ def check_replication(status: ClusterStatus, settings: Mapping[str, str | None])
     """`settings` are those of a broker, by Kafka's names."""
     brokers = [node for node in status.nodes if "broker" in node.roles]
     if len(brokers) < 2:
-        return []
+        return _folders(status)
     return [
         _nodes(status),
+        *_folders(status),
         _quorum(status),
         _replicas(status, len(brokers)),
         _new_topics(settings, len(brokers)),
@@ -34,6 +35,21 @@ def _nodes(status: ClusterStatus) -> Finding:
     if fenced:
         return wrong("nodes", f"brokers {', '.join(fenced)} are fenced", "Start them again.")
     return good("nodes", f"{len(status.nodes)} alive")
+
+
+def _folders(status: ClusterStatus) -> list[Finding]:
+    """Nothing, if all are online: most brokers have one, without which they do not run."""
+    if not status.offline_folders:
+        return []
+    named = ", ".join(f"{found.path} of broker {found.broker}" for found in status.offline_folders)
+    return [
+        wrong(
+            "data folders",
+            f"offline: {named}",
+            "Look at the disk, then start the broker again; `headrace topics describe` says which "
+            "replicas are offline.",
+        )
+    ]
 
 
 def _quorum(status: ClusterStatus) -> Finding:

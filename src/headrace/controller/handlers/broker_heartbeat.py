@@ -7,7 +7,6 @@ looked at. Needs CLUSTER_ACTION. The answer leaves when what followed from it is
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.replica_directories import directories_failed
 from headrace.environment import Now
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -46,9 +45,7 @@ def heartbeat(
         now_ms=now.monotonic_ms,
     )
     controller.append(decision.records, now)
-    broker = controller.image.brokers[request.broker_id]
-    failed = directories_failed(controller.image, broker, request.offline_log_dirs, minimum)
-    controller.append(list(failed), now)
+    controller.directories_failed(request.broker_id, request.offline_log_dirs, now)
     return controller.answer(decision.response, now, late=_late)
 
 

@@ -44,7 +44,7 @@ _TOPICS = (
 )
 _METADATA_LOG = (
     string("metadata.log.dir", None, None,
-        "Folder of the metadata log if not the data folder."),
+        "Folder of the metadata log if not the first data folder."),
     long("metadata.log.max.record.bytes.between.snapshots", 20 * 1024**2, at_least(1),
         "After so many bytes of metadata records a snapshot is written."),
     long("metadata.log.max.snapshot.interval.ms", 3_600_000, at_least(0),

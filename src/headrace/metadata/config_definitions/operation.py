@@ -35,7 +35,7 @@ _REPLICATION_QUOTAS = (
     integer("replication.quota.window.size.seconds", 1, at_least(1),
         "Length of each of these windows."),
 )
-_MOVE_QUOTAS = without_effect("moves between data folders are not throttled",
+_MOVE_QUOTAS = without_effect("the rate of moves holds for each look at them, 20 times a second",
     integer("alter.log.dirs.replication.quota.window.num", 11, at_least(1),
         "Windows over which the rate of moves between data folders is measured."),
     integer("alter.log.dirs.replication.quota.window.size.seconds", 1, at_least(1),
@@ -84,10 +84,8 @@ _RATES = (
         "Most bytes per second that leaders send to throttled replicas.", CLUSTER_WIDE),
     long("follower.replication.throttled.rate", LONG_MAX, at_least(0),
         "Most bytes per second that throttled replicas fetch.", CLUSTER_WIDE),
-    *without_effect("moves between data folders are not throttled",
-        long("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, at_least(0),
-            "Most bytes per second of moves between data folders.", CLUSTER_WIDE),
-    ),
+    long("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, at_least(0),
+        "Most bytes per second of moves between data folders.", CLUSTER_WIDE),
 )
 # fmt: on
 

@@ -35,7 +35,7 @@ _FOLDERS = (
     listing("log.dir", ("/tmp/kafka-logs",), None,
         "The data folder, if log.dirs does not say it."),
     listing("log.dirs", None, None,
-        "The data folder; Kafka takes several, Headrace one for now."),
+        "The data folders, with commas between; a new partition goes to the one with the fewest."),
 )
 _TOPIC_DEFAULTS = (
     integer("num.partitions", 1, at_least(1),
@@ -147,9 +147,11 @@ _NO_EFFECT = (
             "Threads per data folder that check logs at start and flush them at the end.",
             CLUSTER_WIDE),
     ),
-    *without_effect("there is one data folder",
+    *without_effect("replicas move between data folders one after the other",
         integer("num.replica.alter.log.dirs.threads", None, None,
             "Threads that move replicas from one data folder to another."),
+    ),
+    *without_effect("a failed data folder is told until the controller knows it",
         long("log.dir.failure.timeout.ms", 30_000, at_least(1),
             "A broker that cannot report a failed data folder for so long stops."),
     ),

@@ -20,9 +20,9 @@ from headrace.protocol import uuids
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
 from headrace.server.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.folder_locks import lock_folder
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.plan import ClusterPlan, PlannedNode, folder_of, write_plan
-from headrace.server.server import lock_folder
 from headrace.server.settings import CannotStart
 from headrace.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
 from headrace.storage.log_folder import partition_of

@@ -42,6 +42,7 @@ DECIDED = (
     "advertised.listeners",
     "log.dir",
     "log.dirs",
+    "metadata.log.dir",
     "controller.listener.names",
     "controller.quorum.voters",
     "controller.quorum.bootstrap.servers",

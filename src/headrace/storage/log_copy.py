@@ -1,0 +1,71 @@
+"""A log that is copied to another data folder, batch by batch, while it is used.
+
+`step` brings the copy nearer, `is_whole` says when it has everything. The log may grow, lose its
+beginning, and be cut back meanwhile: then the copy begins anew. It must not be compacted while it
+is copied, or the copy could keep a record whose tombstone is gone before it was copied.
+"""
+
+from __future__ import annotations
+
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.storage.batch_headers import whole_batches
+from headrace.storage.partition_log import PartitionLog
+
+
+class LogCopy:
+    __slots__ = ("source", "copy", "_truncations")
+
+    def __init__(self, source: PartitionLog, copy: PartitionLog) -> None:
+        self.source = source
+        self.copy = copy
+        self._truncations = -1  # what lies in the copy may be of another time: it begins anew
+
+    @property
+    def lag(self) -> int:
+        """Offsets that the copy lacks."""
+        return max(self.source.end_offset - self.copy.end_offset, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        source, copy = self.source, self.copy
+        return (
+            self._truncations == source.unflushed.generation
+            and copy.end_offset == source.end_offset
+            and copy.start_offset == source.start_offset
+        )
+
+    def step(self, most_bytes: int, *, wall_ms: int) -> tuple[int, list[str]]:
+        """Copy some more; answers how many bytes, and the files to remove after a while. OSError
+        and KafkaError: one of the two cannot be read or written."""
+        removed = self._follow(wall_ms)
+        source, copy = self.source, self.copy
+        if copy.end_offset >= source.end_offset:
+            return 0, removed
+        piece = source.read(copy.end_offset, most_bytes, up_to=source.end_offset, at_least_one=True)
+        if piece is None:
+            return 0, removed
+        records = whole_batches(memoryview(piece.file.read(piece.length, piece.position)))
+        if not len(records):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{source.folder}: no batch can be read at offset {copy.end_offset}",
+            )
+        base_offset = int.from_bytes(records[:8], "big")
+        if base_offset < copy.end_offset and not copy.size_bytes:
+            # The log begins within a batch; the copy begins with that batch, and then there too.
+            removed += copy.truncate_fully(base_offset, wall_ms=wall_ms)
+        copy.writer.append_as_is(records, wall_ms=wall_ms)
+        copy.write_pending()
+        return len(records), removed
+
+    def _follow(self, wall_ms: int) -> list[str]:
+        """The log may begin elsewhere by now, or was cut back and may have other records."""
+        source, copy = self.source, self.copy
+        is_cut = self._truncations != source.unflushed.generation
+        if is_cut or copy.end_offset < source.start_offset or copy.end_offset > source.end_offset:
+            self._truncations = source.unflushed.generation
+            return copy.truncate_fully(source.start_offset, wall_ms=wall_ms)
+        if copy.start_offset < source.start_offset:
+            copy.delete_records_before(source.start_offset)
+            return copy.apply_retention(wall_ms, high_watermark=copy.end_offset)
+        return []
