@@ -7,15 +7,19 @@ left there is no broker: then the node ends as it does when its only disk fails.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from headrace.broker.broker import Broker
 from headrace.broker.lost_replicas import take_offline
 from headrace.broker.partitions import Partitions
+from headrace.protocol.errors import KafkaError
+
+log = logging.getLogger(__name__)
 
 
 class FolderWatch:
-    __slots__ = ("_partitions", "_broker", "_tell", "_nothing_left")
+    __slots__ = ("_partitions", "_broker", "_tell", "_nothing_left", "_untold")
 
     def __init__(
         self,
@@ -25,11 +29,12 @@ class FolderWatch:
         tell: Callable[[bytes], None],
         nothing_left: Callable[[OSError], None],
     ) -> None:
-        """`tell` the controller which directory has failed."""
+        """`tell` the controller which directory has failed; KafkaError: not now."""
         self._partitions = partitions
         self._broker = broker
         self._tell = tell
         self._nothing_left = nothing_left
+        self._untold: list[bytes] = []
 
     def look(self) -> None:
         folders, failures = self._partitions.folders, self._partitions.failures
@@ -38,6 +43,16 @@ class FolderWatch:
             if path not in folders.online:
                 continue
             take_offline(self._broker, folders.fail(path, problem.strerror or str(problem)))
-            self._tell(folders.failed_directories[path])
+            self._untold.append(folders.failed_directories[path])
             if not folders.online:
                 self._nothing_left(problem)
+        self.tell()
+
+    def tell(self) -> None:
+        """What the controller does not know yet; again every second, for its disk may be full."""
+        try:
+            while self._untold:
+                self._tell(self._untold[0])
+                del self._untold[0]
+        except KafkaError as refusal:
+            log.warning("that a data folder has failed is told later: %s", refusal)

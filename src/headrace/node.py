@@ -173,7 +173,7 @@ class Node:
         unique = partial(unique_digits, randomness)
         self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)
         self.upkeep = NodeUpkeep(self)
-        self._folder_watch = FolderWatch(
+        self.folder_watch = FolderWatch(
             self.partitions,
             self.broker,
             tell=self._directory_failed,
@@ -281,7 +281,7 @@ class Node:
         if not self.durability.end_turn():
             return False
         if self._folder_failures.untold:
-            self._folder_watch.look()
+            self.folder_watch.look()
             return False
         if self.controller.background:
             work = self.controller.background[:]

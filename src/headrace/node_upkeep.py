@@ -67,6 +67,7 @@ class NodeUpkeep:
         if node.scrubber is not None:
             node.scrubber.tick()
         node.durability.every_second()
+        node.folder_watch.tell()
         unwritten = node.durability.unwritten
         if not unwritten.gathers and node.broker.disk_is_quiet():
             unwritten.gather_again()

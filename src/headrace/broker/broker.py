@@ -150,7 +150,9 @@ class Broker:
         self.controller = controller
         self.producer_ids = ProducerIds(controller, purgatory)
         self.flushes = flushes  # what wants one; taken by the node at the end of a turn
-        self.start_offsets = StartOffsets(partitions.start_checkpoints, flushes, purgatory.wake)
+        self.start_offsets = StartOffsets(
+            partitions.start_checkpoints, flushes, purgatory.wake, partitions.failures
+        )
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
         self.served_by_controllers: list[tuple[int, int, int]] = []
         # Of this image, by name, operations and listener, as asked for.
@@ -424,6 +426,8 @@ class Broker:
     def _follow_partition(self, topic: Topic, index: int, partition: PartitionImage) -> None:
         replica = topic.replicas[index]
         if replica is None:
+            if topic.offline and self.node_id not in partition.replicas:
+                topic.offline -= {index}
             return
         before = replica.following
         try:

@@ -265,6 +265,8 @@ class Lifecycle:
                 return self._send(now_ms) if is_waiting else []
             case DirectoryFailed():
                 self._offline.append(event.directory_id)
+                online = [d for d in self._registration.log_dirs if d != event.directory_id]
+                self._registration.log_dirs = online
                 return [] if self.state is State.REGISTERING else self._send_next(now_ms)
             case Left():
                 return self._leave(now_ms)

@@ -130,21 +130,26 @@ class Partitions:
             self._disk, self._survey, self._identity, image, self._randomness
         )
         self.folders.adopt(self._survey)
-        self.has_lost_folders = bool(
-            lost_directories(image, self._identity, self.folders.directories)
-        )
+        self._look_for_lost_folders(image)
         for folder in list(self.folders.online.values()):
             self._unless_it_fails(folder, partial(self._load_folder, folder, image))
         if len(self.folders.online) > 1:
             self._put_aside_doubles(image)
-        for path, folder in self.folders.online.items():
-            strays = self._put_aside_strays(folder, image)
-            say_loudly(strays, len(folder.logs), path)
-            mark_strays(self._disk, path, self._now.wall_ms)
+        for folder in list(self.folders.online.values()):
+            self._unless_it_fails(folder, partial(self._put_aside_strays, folder, image))
         if self._given.get("headrace.durability") == "disk":
             write_and_flush_again(self._metadata_log, self._disk)
             for folder in list(self.folders.online.values()):
                 self._unless_it_fails(folder, partial(self._flush_again, folder))
+
+    def _look_for_lost_folders(self, image: MetadataImage) -> None:
+        lost = lost_directories(image, self._identity, self.folders.directories)
+        self.has_lost_folders = bool(lost)
+        if lost and not self.folders.offline:
+            log.warning(
+                "replicas of this node lay in data folders that log.dirs does not name any more, "
+                "directory.id %s: they begin anew in others", ", ".join(map(uuids.to_text, lost)),
+            )  # fmt: skip
 
     def _unless_it_fails(self, folder: LogFolder, work: Callable[[], None]) -> None:
         """A folder that may fail alone does not keep the node from starting."""
@@ -163,7 +168,7 @@ class Partitions:
         for found in folder.logs.values():
             write_and_flush_again(found, self._disk)
 
-    def _put_aside_strays(self, folder: LogFolder, image: MetadataImage) -> int:
+    def _put_aside_strays(self, folder: LogFolder, image: MetadataImage) -> None:
         strays = 0
         for topic, index in list(folder.logs):
             known = image.topics.get(topic)
@@ -179,7 +184,8 @@ class Partitions:
                 renamed = folder.put_aside_stray(topic, index, self._randomness(16).hex())
                 log.warning("no topic owns %s-%d: its folder is now %s", topic, index, renamed)
                 strays += 1
-        return strays
+        say_loudly(strays, len(folder.logs), folder.path)
+        mark_strays(self._disk, folder.path, self._now.wall_ms)
 
     def _put_aside_doubles(self, image: MetadataImage) -> None:
         """A disk that was away may come back with replicas that were made anew elsewhere."""
@@ -260,6 +266,7 @@ class Partitions:
         try:
             removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
         except OSError as problem:  # the others make room meanwhile
+            self.failures.met(found.folder, problem)
             log.error("%s: nothing is removed: %s", found.folder, problem.strerror)
             return
         self.remove_later(removed, found.settings.file_delete_delay_ms)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.environment import Disk
 from headrace.storage.flush import FileByPath
+from headrace.storage.folder_failures import FolderFailures
 from headrace.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -31,18 +32,30 @@ class CheckpointWrite:
     number: int  # of the last request that it serves
     epochs: dict[str, str]  # folders of logs: the file of their leader epochs
     files: Files
+    failures: FolderFailures
     refusal: OSError | None = None
+    refused: list[tuple[str, OSError]] = field(default_factory=list)  # by path
 
     def run(self, disk: Disk) -> None:
+        """OSError: a flush failed, and not in a data folder that may fail alone."""
         for folder, path in self.epochs.items():
-            FileByPath(disk, path).flush()
-            with suppress(FileNotFoundError):  # the topic was deleted meanwhile
-                disk.flush_folder(folder)
-        try:
-            for path, data in self.files:
+            try:
+                FileByPath(disk, path).flush()
+                with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                    disk.flush_folder(folder)
+            except OSError as problem:
+                if self.failures.folder_of(folder) is None:
+                    raise
+                self._refuse(folder, problem)
+        for path, data in self.files:
+            try:
                 disk.write_file(path, [data])
-        except OSError as problem:
-            self.refusal = problem
+            except OSError as problem:
+                self._refuse(path, problem)
+
+    def _refuse(self, path: str, problem: OSError) -> None:
+        self.refusal = problem
+        self.refused.append((path, problem))
 
 
 class StartOffsets:
@@ -54,19 +67,25 @@ class StartOffsets:
         "refused",
         "_asked",
         "_epochs",
+        "_failures",
         "_files",
         "_flushes",
         "_wake",
     )
 
     def __init__(
-        self, files: Callable[[], Files], flushes: list[Any], wake: Callable[[Any], None]
+        self,
+        files: Callable[[], Files],
+        flushes: list[Any],
+        wake: Callable[[Any], None],
+        failures: FolderFailures,
     ) -> None:
         self.waiting: dict[Any, None] = {}  # requests that are parked on this
         self.written = 0
         self.refused = 0  # the last one whose write the disk refused
         self._asked = 0
         self._epochs: dict[str, str] = {}  # of logs that begin elsewhere since the last write
+        self._failures = failures
         self._files = files
         self._flushes = flushes
         self._wake = wake
@@ -80,9 +99,11 @@ class StartOffsets:
 
     def flush_target(self) -> CheckpointWrite:
         epochs, self._epochs = self._epochs, {}
-        return CheckpointWrite(self._asked, epochs, self._files())
+        return CheckpointWrite(self._asked, epochs, self._files(), self._failures)
 
     def flushed(self, write: CheckpointWrite) -> bool:
+        for path, problem in write.refused:
+            self._failures.met(path, problem)
         if write.refusal is not None:
             self.refused = write.number
             log.error("where logs begin could not be written: %s", write.refusal.strerror)

@@ -150,18 +150,22 @@ def start(
 
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())
+        folders = [str(Path(path).absolute()) for path in server.settings.log_dirs]
         watched = sys.stdout.isatty() and not as_json
         secured = security if secure else None
         browse = None if no_console else _console(server, opened, secured, by_itself=watched)
         door = None if http_socket is None else _http(server, http_socket, secured)
         if as_json:
             ready: dict[str, object] = {"address": server.address, "data": folder}
+            if folders != [folder]:
+                ready["log_dirs"] = folders
             ready["pid"] = os.getpid()
             beside = {"console": browse, "http": door}
             _say([json.dumps(ready | {k: v for k, v in beside.items() if v is not None})])
         else:
             client = security / "admin.properties" if secure else None
-            lines = welcome(server.address, folder, client, browse, door)
+            data = ", ".join(dict.fromkeys((folder, *folders)))
+            lines = welcome(server.address, data, client, browse, door)
             _say(lines if server.settings.place.may_begin_alone else of_several(lines, server))
 
     try:

@@ -89,7 +89,7 @@ def _assign(
     is_lost = directory not in broker.log_dirs
     if before not in (*RESERVED_DIRECTORIES, *broker.log_dirs) and not is_lost:
         wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins anew
-        if partition.leader == NO_LEADER:  # nobody can have filled it again
+        if partition.leader == NO_LEADER or broker.id not in wanted.isr:  # not filled again yet
             distrusted = (broker.id,)
             wanted.isr = [replica for replica in wanted.isr if replica != broker.id]
     if is_lost and broker.id in wanted.isr:

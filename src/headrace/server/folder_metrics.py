@@ -31,8 +31,8 @@ def folder_families(broker: Broker) -> Iterator[Family]:
     yield Family(
         "headrace_offline_replicas",
         "gauge",
-        "Partitions in data folders that failed since the start.",
-        [({}, len(folders.offline_replicas))],
+        "Partitions in data folders that have failed.",
+        [({}, sum(len(topic.offline) for topic in list(broker.topics.by_name.values())))],
     )
     yield Family("headrace_disk_free_bytes", "gauge", "Left for us.", list(_free(partitions)))
 

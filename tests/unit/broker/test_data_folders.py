@@ -10,6 +10,7 @@ from headrace.metadata.image import NO_LEADER
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
     alter_replica_log_dirs,
+    delete_records,
     describe_log_dirs,
     fetch,
     metadata,
@@ -276,6 +277,34 @@ def test_a_topic_is_deleted_in_all_folders(bench):
     assert bench.partitions_in(bench.one) == bench.partitions_in(bench.two) == []
     bench.advance(CHECKPOINT_MS)
     assert not list(bench.one.glob("orders*")) and not list(bench.two.glob("orders*"))
+
+
+def test_records_are_not_deleted_where_the_folder_fails(tmp_path):
+    bench = TwoFolders(tmp_path, headrace_durability="disk")
+    bench.create("orders", 2)
+    bench.advance(1_000)
+    for index in (0, 1):
+        bench.produce("orders", "a", "b", partition=index)
+    bench.disk.fail(bench.two, "write", "flush")
+    topics = [
+        delete_records.DeleteRecordsTopic(
+            "orders", [delete_records.DeleteRecordsPartition(index, 1) for index in (0, 1)]
+        )
+    ]
+    bench.ask(delete_records, delete_records.DeleteRecordsRequest(topics, 1_000))
+    assert bench.node.failure is None and list(bench.folders.offline) == [str(bench.two)]
+    assert bench.produce("orders", "c", partition=0).error_code == 0
+
+
+def test_a_failure_is_told_when_the_metadata_can_be_written_again(bench):
+    bench.disk.fail(bench.one, "write", error=errno.ENOSPC)
+    bench.disk.fail(bench.two)
+    bench.produce("orders", "lost", partition=1)
+    assert list(bench.folders.offline) == [str(bench.two)]
+    assert bench.leader_of("orders", 1) == 1, "nobody could write it down"
+    del bench.disk.failures[str(bench.one)]
+    bench.advance(1_000)
+    assert bench.leader_of("orders", 1) == NO_LEADER
 
 
 def move(bench, path, topic, index):

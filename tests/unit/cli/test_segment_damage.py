@@ -16,6 +16,7 @@ from headrace.cli.segment import check, repair
 from headrace.protocol.record_batch import Record, build
 from headrace.server.real_disk import FolderLock
 from tests.unit.broker.bench import Bench
+from tests.unit.broker.failing_folder import TwoFolders
 
 METADATA = "__cluster_metadata-0"
 FIRST_LOG = "00000000000000000000.log"
@@ -225,3 +226,14 @@ def test_unflushed_damage_that_a_start_would_cut_much_behind_is_named_before_tha
     assert finding["kind"] == "damaged" and "with all that follows" in finding["advice"]
     repaired(data, capsys, "flip-bits")
     assert checked(data, capsys)["findings"] == []
+
+
+def test_a_second_data_folder_is_checked_without_the_metadata(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = TwoFolders(tmp_path)
+    bench.create("orders", 2)
+    bench.stop()
+    found = checked(bench.two, capsys)
+    assert [each["kind"] for each in found["findings"]] == ["note"]
+    assert "it lies in another data folder of this node" in found["findings"][0]["what"]

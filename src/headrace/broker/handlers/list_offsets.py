@@ -110,6 +110,7 @@ def find(
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
     except OSError as problem:  # of this partition; the others of the request are answered
         logger.error("%s: a search by time failed: %s", log.folder, problem)
+        log.unwritten.on_problem(log.folder, problem)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
     if found is None or found[1] >= leader.latest_offset(committed=committed):
         return NOTHING

@@ -56,7 +56,10 @@ class Check:
         self.clean = (self.folder / checkpoints.CLEAN_SHUTDOWN).exists()
         offsets = {name: self._offsets(name) for name in OFFSETS}
         self._check_identity()
-        self._check_metadata()
+        if self.metadata.is_dir():
+            self._check_metadata()
+        else:
+            self._note_metadata_elsewhere()
         flushed, starts = offsets[checkpoints.RECOVERY_POINTS], offsets[checkpoints.START_OFFSETS]
         for path in sorted(self.folder.iterdir()):
             partition = partition_of(path.name) if path.is_dir() else None
@@ -167,6 +170,11 @@ class Check:
     def _passed(self, folder: str, size: int) -> None:
         self.bytes += size
         self.progress(folder, size)
+
+    def _note_metadata_elsewhere(self) -> None:
+        what = "it is not here: it lies in another data folder of this node, or it is lost"
+        advice = "check the first folder of log.dirs, or that of metadata.log.dir"
+        self._found(Kind.NOTE, self.metadata, what, advice)
 
     def _note_stray(self, path: Path) -> None:
         size = sum(file.stat().st_size for file in path.glob("*.log"))
