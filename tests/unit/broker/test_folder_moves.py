@@ -9,6 +9,7 @@ from headrace.protocol.messages import alter_replica_log_dirs, delete_records, d
 from headrace.storage.log_folder import FUTURE
 from tests.unit.broker.bench import values_in
 from tests.unit.broker.failing_folder import FailingDisk, TwoFolders
+from tests.unit.broker.test_log_cleaner import BACKOFF, SMALL, InThisProcess, closed_segment
 from tests.unit.broker.transaction_bench import TransactionBench
 
 LOOK_MS = 50
@@ -207,3 +208,36 @@ def test_transactions_go_on_across_a_move(tmp_path):
     producer.send("orders", "open too")
     assert producer.end(commit=True) == 0
     assert bench.committed("orders") == ["kept", "open", "open too"]
+
+
+def compacted_in_both_folders(tmp_path):
+    """`a` lies in `one` and `b` in `two`, both with something to clean."""
+    runner = InThisProcess()
+    bench = Moving(tmp_path, compaction=runner)
+    for topic in ("a", "b"):
+        bench.create(topic, **SMALL)
+        closed_segment(bench, topic, (b"k", b"1"), (b"k", b"2"))
+    return bench, runner
+
+
+def test_both_folders_note_how_far_their_logs_are_clean(tmp_path):
+    bench, runner = compacted_in_both_folders(tmp_path)
+    bench.advance(BACKOFF)
+    while runner.job is not None:
+        runner.run()
+        bench.settle()
+    for folder, topic in ((bench.one, "a"), (bench.two, "b")):
+        lines = (folder / "cleaner-offset-checkpoint").read_text().splitlines()
+        assert lines[1:] == ["1", f"{topic} 0 2"], folder
+
+
+def test_a_log_that_moves_is_not_compacted(tmp_path):
+    """A copy of a record whose tombstone was removed meanwhile would bring it back."""
+    bench, runner = compacted_in_both_folders(tmp_path)
+    bench.alter(4, "", replica_alter_log_dirs_io_max_bytes_per_second=1)
+    bench.move("a", 0, bench.two)
+    bench.advance(BACKOFF)
+    assert runner.job is not None and runner.job.folder.endswith("/b-0")
+    runner.run()
+    bench.settle()
+    assert runner.job is None and ("a", 0) in bench.futures()

@@ -66,7 +66,10 @@ def move(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
     if holder is None:
         folders.preferred[name, index] = path
         return ErrorCode.REPLICA_NOT_AVAILABLE
-    replica = broker.topics.by_name[name].replica(index)
+    here = broker.topics.by_name.get(name)
+    replica = here.replicas[index] if here is not None and here.has(index) else None
+    if replica is None:  # the broker is about to open it
+        return ErrorCode.REPLICA_NOT_AVAILABLE
     try:
         if holder.path == path:
             broker.folder_moves.cancel((name, index))
