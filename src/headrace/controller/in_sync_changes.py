@@ -19,7 +19,12 @@ from headrace.controller.partition_changes import (
     partition_change,
 )
 from headrace.controller.producer_ids import require_current_broker
-from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.image import (
+    UNASSIGNED_DIRECTORY,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from headrace.metadata.replay import LEADER_UNCHANGED, changed_partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_partition import (
@@ -137,15 +142,19 @@ def find_fault(
         len(isr) > 1 or partition.leader_recovery_state != RECOVERING
     ):
         return ErrorCode.INVALID_REQUEST
-    if not all(is_eligible(image, member) for member in members):
+    if not all(is_eligible(image, partition, member) for member in members):
         return ErrorCode.INELIGIBLE_REPLICA
     return None
 
 
-def is_eligible(image: MetadataImage, member: BrokerState) -> bool:
+def is_eligible(image: MetadataImage, partition: PartitionImage, member: BrokerState) -> bool:
     broker = image.brokers.get(member.broker_id)
     if broker is None or not broker.alive:
         return False
+    if member.broker_id not in partition.isr:
+        directories = dict(zip(partition.replicas, partition.directories, strict=False))
+        if not broker.has_directory(directories.get(broker.id, UNASSIGNED_DIRECTORY)):
+            return False  # its data folder has failed
     return member.broker_epoch in (NOT_CHECKED, broker.epoch)
 
 

@@ -18,12 +18,9 @@ from headrace.controller.placement import default_directory
 from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from headrace.metadata.image import (
     BROKER_RESOURCE,
-    LOST_DIRECTORY,
-    MIGRATING_DIRECTORY,
     NO_LEADER,
     TOPIC_RESOURCE,
     UNASSIGNED_DIRECTORY,
-    BrokerImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -157,16 +154,9 @@ def leadership(
         broker = image.brokers.get(replica)
         if broker is None or not broker.alive or replica in without:
             return False
-        return has_folder(broker, folders.get(replica, UNASSIGNED_DIRECTORY))
+        return broker.has_directory(folders.get(replica, UNASSIGNED_DIRECTORY))
 
     return may_lead
-
-
-def has_folder(broker: BrokerImage, folder: bytes) -> bool:
-    """Whether a replica that lies there is not lost."""
-    if folder in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
-        return True
-    return folder != LOST_DIRECTORY and (not broker.log_dirs or folder in broker.log_dirs)
 
 
 def required_in_sync(image: MetadataImage, topic: str, default: int) -> int:

@@ -19,7 +19,6 @@ from headrace.controller.partition_changes import (
     as_it_is,
     change,
     election_allowed,
-    has_folder,
     partition_change,
 )
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
@@ -44,7 +43,7 @@ def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[PartitionCh
     """
     for topic, index, partition in partitions_of(image, broker_id):
         place = partition.directories[partition.replicas.index(broker_id)]
-        if not has_folder(image.brokers[broker_id], place):
+        if not image.brokers[broker_id].has_directory(place):
             continue
         if partition.leader == broker_id:
             yield change(topic, index, leader=broker_id)

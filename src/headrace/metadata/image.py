@@ -61,6 +61,12 @@ class BrokerImage:
     def alive(self) -> bool:
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_directory(self, directory: bytes) -> bool:
+        """Whether a replica that lies there is not lost. One that was not told yet is not."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        return directory != LOST_DIRECTORY and (not self.log_dirs or directory in self.log_dirs)
+
 
 @dataclass(slots=True, frozen=True)
 class ControllerImage:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.metadata.image import PartitionImage
+from headrace.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
 from headrace.replication.follower_progress import (
@@ -59,6 +59,7 @@ class LeaderRole:
         "followers",
         "seen_ms",
         "waiting",
+        "_directories",
     )
 
     def __init__(
@@ -73,6 +74,7 @@ class LeaderRole:
         self.proposal: IsrProposal | None = None  # the controller has not answered it for good
         self.seen_ms = now_ms  # the latest moment that anybody has told us
         self.waiting: dict[Any, None] = {}  # fetches of followers that have no session
+        self._directories = directories_of(partition)
         self.followers = {
             replica: at_the_beginning(now_ms, in_sync=replica in self.isr)
             for replica in partition.replicas
@@ -104,6 +106,7 @@ class LeaderRole:
             for replica, progress in self.followers.items():
                 progress.begin_epoch(end_offset, now_ms, in_sync=replica in self.isr)
         self.partition_epoch = partition.partition_epoch
+        self._directories = directories_of(partition)
 
     def _take_isr(self, isr: Iterable[int]) -> None:
         """As the controller has it, whether its answer was faster or the metadata."""
@@ -183,7 +186,11 @@ class LeaderRole:
         """Without a wait for it, a follower might never catch up with a busy leader."""
         lag_max_ms = self.broker.settings.lag_time_max_ms
         caught_up = progress.is_caught_up(end_offset, self.seen_ms, lag_max_ms)
-        return caught_up and self.broker.may_join_isr(replica, progress.broker_epoch)
+        return caught_up and self._may_join(replica, progress)
+
+    def _may_join(self, replica: int, progress: FollowerProgress) -> bool:
+        directory = self._directories.get(replica, UNASSIGNED_DIRECTORY)
+        return self.broker.may_join_isr(replica, progress.broker_epoch, directory)
 
     # Changes of the ISR
 
@@ -195,7 +202,7 @@ class LeaderRole:
             or replica in self.isr
             or progress.end_offset < high_watermark
             or progress.end_offset < self.epoch_start_offset
-            or not self.broker.may_join_isr(replica, progress.broker_epoch)
+            or not self._may_join(replica, progress)
         ):
             return None
         self.joining = replica
@@ -270,3 +277,8 @@ class LeaderRole:
             self.joining = self.proposal = None
             return False
         return code not in METADATA_WILL_TELL
+
+
+def directories_of(partition: PartitionImage) -> dict[int, bytes]:
+    """In which data folder of its broker each replica lies."""
+    return dict(zip(partition.replicas, partition.directories, strict=False))

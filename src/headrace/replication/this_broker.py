@@ -53,11 +53,14 @@ class ThisBroker:
     # Whether a follower's replica must not fetch now: it is throttled, and not in sync.
     is_held_back: Callable[[Any, int], bool] = lambda replica, now_ms: False
 
-    def may_join_isr(self, broker_id: int, fetched_epoch: int | None) -> bool:
+    def may_join_isr(self, broker_id: int, fetched_epoch: int | None, directory: bytes) -> bool:
         """Whether the broker is there for good, and is the same start of it that has fetched: one
-        that has been killed and started since may have lost what it had fetched before."""
+        that has been killed and started since may have lost what it had fetched before. Nor may its
+        replica lie in a data folder that has failed: it will never fetch again."""
         broker = self.brokers.get(broker_id)
         if broker is None or not broker.alive or fetched_epoch is None:
+            return False
+        if not broker.has_directory(directory):
             return False
         return fetched_epoch in (NOT_CHECKED, broker.epoch)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.metadata.image import UNASSIGNED_DIRECTORY
-from headrace.protocol.messages import describe_log_dirs
+from headrace.protocol.messages import describe_log_dirs, produce
+from headrace.protocol.record_batch import Record, build
 from tests.unit.cluster.harness import CLIENTS, FOLDER, Member
 from tests.unit.cluster.test_replicas import Replicated
 
@@ -100,3 +101,42 @@ def test_others_lead_what_a_failed_folder_had(cluster: Replicated) -> None:
         )
     )
     assert len(registered(cluster, victim)) == 2
+
+
+def send(cluster: Replicated, name: str, answered: list[tuple[int, int]]) -> None:
+    """One record to the leader of the topic; its code and how long it took are noted."""
+    leader = leaders(cluster)[name]
+    if leader < 0:
+        return
+    began_ms = cluster.world.now_ms
+    data = [produce.PartitionProduceData(0, build([Record(None, b"x", timestamp=1)]))]
+    topics = [produce.TopicProduceData(name, bytes(16), data)]
+    request = produce.ProduceRequest(None, -1, 30_000, topics)
+
+    def take(answer: Any) -> None:
+        code = answer.responses[0].partition_responses[0].error_code
+        answered.append((code, cluster.world.now_ms - began_ms))
+
+    cluster.members[leader].ask(CLIENTS, produce, request, take, version=12)
+
+
+@pytest.mark.parametrize("victim_id", [1, 2, 3])
+def test_nobody_waits_for_a_replica_that_will_not_fetch_again(
+    cluster: Replicated, victim_id: int
+) -> None:
+    """It was caught up, and its broker is alive: the high watermark must not count on it."""
+    cluster.world.run(2_000)
+    victim = cluster.members[victim_id]
+    answered: list[tuple[int, int]] = []
+    sent = 0
+    for step in range(40):
+        if step == 10:
+            victim.disk.broken.add(SECOND)
+        for name in leaders(cluster):
+            send(cluster, name, answered)
+            sent += leaders(cluster)[name] >= 0
+        cluster.world.run(10)
+    cluster.world.run(2_000)
+    assert len(answered) == sent, "some are still parked"
+    assert max(took for _, took in answered) < 1_000
+    assert sum(code != 0 for code, _ in answered) <= 6

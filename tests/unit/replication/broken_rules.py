@@ -91,13 +91,15 @@ def join_without_broker_epochs(patch: Patch) -> None:
     patch.setattr(
         ThisBroker,
         "may_join_isr",
-        lambda self, broker_id, epoch: broker_id in self.brokers and self.brokers[broker_id].alive,
+        lambda self, broker_id, epoch, directory: (
+            broker_id in self.brokers and self.brokers[broker_id].alive
+        ),
     )
     patch.setattr(ThisBroker, "is_outdated", lambda self, broker_id, epoch: False)
     patch.setattr(
         in_sync_changes,
         "is_eligible",
-        lambda image, member: image.brokers[member.broker_id].alive,
+        lambda image, partition, member: image.brokers[member.broker_id].alive,
     )
     unclean_stops_are_trusted(patch)
 
