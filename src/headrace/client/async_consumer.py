@@ -16,6 +16,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
+from confluent_kafka import Message
+
 from headrace.client.committing import COMMIT_S, OnCommit, UpTo
 from headrace.client.connection import Connection, Setting
 from headrace.client.consumer import SLICE_S, Consumer, Partitions
@@ -112,6 +114,15 @@ class AsyncConsumer(Generic[K, V]):
         self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
     ) -> list[Record[K, V]]:
         """Up to so many records: waits for the first, then gives what is there."""
+        return await self._batch(self.sync.give, max_records, timeout_s)
+
+    async def batch_messages(self, max_records: int, timeout_s: float) -> list[Message]:
+        """As `batch`, the records as `Consumer.give_messages` gives them."""
+        return await self._batch(self.sync.give_messages, max_records, timeout_s)
+
+    async def _batch(
+        self, give: Callable[[int], list[T]], max_records: int, timeout_s: float
+    ) -> list[T]:
         self._require_open()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -119,7 +130,7 @@ class AsyncConsumer(Generic[K, V]):
             if max_records > 1:
                 await self.run(self.sync.fill, max_records)
             await self._idle()
-            if records := self.sync.give(max_records):
+            if records := give(max_records):
                 return records  # nothing is awaited between these two, so nothing is lost
             left = deadline - loop.time()
             if not await self.run(self.sync.fetch, max(0.0, min(left, SLICE_S))) and left <= 0:

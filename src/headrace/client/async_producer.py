@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Unpack
 
@@ -25,7 +25,7 @@ from headrace.client.delivery import sent
 from headrace.client.errors import BufferFull, ClientError
 from headrace.client.interceptors import ProducerInterceptor, intercept, tell
 from headrace.client.partitioners import Partitioner
-from headrace.client.producer import Producer
+from headrace.client.producer import Dressed, Producer
 from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
 from headrace.client.schedules import When, cancelling, delayed
 from headrace.client.serializers import Serializer
@@ -109,18 +109,18 @@ class _AsyncDelivery:
 class _Group:
     """The ends of records that somebody waits for together, in their order."""
 
-    __slots__ = ("ends", "future", "left")
+    __slots__ = ("ends", "left", "told")
 
-    def __init__(self, count: int, future: asyncio.Future[list[Sent | ClientError]]) -> None:
+    def __init__(self, count: int, told: Callable[[list[Sent | ClientError]], None]) -> None:
         self.ends: list[Any] = [None] * count
         self.left = count
-        self.future = future
+        self.told = told
 
     def end(self, place: int, what: Sent | ClientError) -> None:
         self.ends[place] = what
         self.left -= 1
-        if not self.left and not self.future.done():
-            self.future.set_result(self.ends)
+        if not self.left:
+            self.told(self.ends)
 
 
 class _OfGroup:
@@ -293,7 +293,12 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         future: asyncio.Future[list[Sent | ClientError]] = (
             asyncio.get_running_loop().create_future()
         )
-        group = _Group(len(records), future)
+
+        def told(ends: list[Sent | ClientError]) -> None:
+            if not future.done():  # cancelled by the one who waited
+                future.set_result(ends)
+
+        group = _Group(len(records), told)
         if not records:
             future.set_result([])
         inbox = self._inbox_here()
@@ -303,6 +308,27 @@ class AsyncProducer(Generic[SentKey, SentValue]):
             except ClientError as refusal:
                 group.end(place, refusal)
         return future
+
+    def send_all_now(
+        self,
+        records: Sequence[Outgoing[SentKey, SentValue]],
+        told: Callable[[list[Sent | ClientError]], None],
+    ) -> None:
+        """As `send_all`, without waiting for anything: `told` is called on the event loop with
+        the end of each, maybe before this returns. It must not raise. A full buffer is such an end.
+        For producers with librdkafka's own partitioner, which asks the cluster nothing first."""
+        group = _Group(len(records), told)
+        inbox = self._inbox_here()
+        for place, record in enumerate(records):
+            ended = _OfGroup(inbox, self._producer, group, place, record)
+            try:
+                record = ended.record = intercept(self._producer.interceptors, record)
+                assert self._producer.knows_partitions_of(record.topic)
+                self._hand_over_now(self._producer.dressed(record), ended)
+            except BufferFull:
+                group.end(place, self._producer.buffer_full())
+            except ClientError as refusal:
+                group.end(place, refusal)
 
     async def cancel(
         self, topic: str, id: str, *, key: SentKey | None = None, partition: int | None = None
@@ -349,14 +375,11 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         record = ended.record = intercept(producer.interceptors, record)
         if not producer.knows_partitions_of(record.topic):
             await asyncio.to_thread(producer.partition_count, record.topic)
-        topic, value, key, partition, timestamp_ms, headers = producer.dressed(record)
+        dressed = producer.dressed(record)
         deadline = 0.0
         while True:
             try:
-                producer.take(topic, value, key, partition, ended, timestamp_ms, headers)
-                if self._poll is not None and not self._is_polling:
-                    self._is_polling = True
-                    asyncio.get_running_loop().call_later(POLL_EVERY_S, self._look)
+                self._hand_over_now(dressed, ended)
                 return
             except BufferFull as full:
                 now = time.monotonic()
@@ -364,6 +387,13 @@ class AsyncProducer(Generic[SentKey, SentValue]):
                 if now > deadline:
                     raise producer.buffer_full() from full
                 await asyncio.sleep(STEP_ASIDE_S)
+
+    def _hand_over_now(self, dressed: Dressed, ended: _AsyncDelivery | _OfGroup) -> None:
+        topic, value, key, partition, timestamp_ms, headers = dressed
+        self._producer.take(topic, value, key, partition, ended, timestamp_ms, headers)
+        if self._poll is not None and not self._is_polling:
+            self._is_polling = True
+            asyncio.get_running_loop().call_later(POLL_EVERY_S, self._look)
 
     def _look(self) -> None:
         """Ends of records are told in here; again in a while if some are open."""

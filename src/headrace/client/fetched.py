@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -110,6 +110,18 @@ class Fetched:
 
 def place_of(message: Message) -> TopicPartition:
     return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def ends_of_rows(messages: Sequence[Message]) -> list[Message]:
+    """The last message of each row of messages of the same partition."""
+    ends: list[Message] = []
+    topic = partition = None
+    for message in reversed(messages):
+        if message.partition() != partition or message.topic() != topic:
+            topic, partition = message.topic(), message.partition()
+            ends.append(message)
+    ends.reverse()
+    return ends
 
 
 def said_between(message: Message, bootstrap: str, group: str | None) -> ClientError | None:

@@ -16,16 +16,23 @@ class Budget:
         self.refused = 0
 
     def enter(self) -> None:
-        if self.requests >= self.most_requests:
+        if not self.has_room:
             self.refused += 1
             raise busy(f"The door serves {self.most_requests} requests at once; try again.")
         self.requests += 1
+
+    @property
+    def has_room(self) -> bool:
+        return self.requests < self.most_requests
+
+    def has_bytes(self, size_bytes: int) -> bool:
+        return self.bytes + size_bytes <= self.most_bytes
 
     def leave(self) -> None:
         self.requests -= 1
 
     def take(self, size_bytes: int) -> None:
-        if self.bytes + size_bytes > self.most_bytes:
+        if not self.has_bytes(size_bytes):
             self.refused += 1
             raise busy(
                 "The door holds as many bytes as it may until the cluster has taken them; "

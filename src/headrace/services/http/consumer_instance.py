@@ -11,15 +11,18 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
+
+from confluent_kafka import Message
 
 from headrace.client.async_consumer import AsyncConsumer
 from headrace.client.errors import ClientError
-from headrace.client.records import Record, TopicPartition
+from headrace.client.fetched import ends_of_rows, place_of
+from headrace.client.records import TopicPartition
 from headrace.client.starting import OffsetReset
 from headrace.services.http.dialects.v2 import NewInstance
 from headrace.services.http.limits import Limits
-from headrace.services.http.record_forms import Form
+from headrace.services.http.record_forms import Form, of_messages
 from headrace.services.http.refusal import ILLEGAL_STATE, Refusal, busy
 from headrace.services.http.user_access import UserAccess
 
@@ -37,7 +40,7 @@ class ConsumerInstance:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._one_at_a_time = asyncio.Lock()
-        self._kept: deque[Record] = deque()  # read, and did not fit the last answer
+        self._kept: deque[Message] = deque()  # read, and did not fit the last answer
         self._given: dict[TopicPartition, int] = {}  # where the last answers end
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at_s = 0.0
@@ -102,34 +105,46 @@ class ConsumerInstance:
 
     # ---- reading
 
-    async def records(
-        self, form: Form, *, wait_s: float, most_bytes: int, most: int
-    ) -> list[dict[str, Any]]:
+    async def records(self, form: Form, *, wait_s: float, most_bytes: int, most: int) -> list[str]:
         async with self._alone():
-            if self.new.auto_commit and time.monotonic() >= self._commit_at_s:
+            if self._is_commit_due:
                 await self._commit_given(wait=False)
                 self._commit_at_s = time.monotonic() + COMMIT_EVERY_S
             if not self._kept:
-                self._kept.extend(await self._consumer.batch(min(BATCH, most), wait_s))
+                # More than are wanted: the next requests find them here, without a thread.
+                self._kept.extend(await self._consumer.batch_messages(BATCH, wait_s))
             return self._taken(form, most_bytes, most)
 
-    def _taken(self, form: Form, most_bytes: int, most: int) -> list[dict[str, Any]]:
+    @property
+    def has_records(self) -> bool:
+        """Whether `records_at_once` has some, and nothing else is to be done first."""
+        return bool(self._kept) and not self._one_at_a_time.locked() and not self._is_commit_due
+
+    def records_at_once(self, form: Form, *, most_bytes: int, most: int) -> list[str]:
+        return self._taken(form, most_bytes, most)
+
+    @property
+    def _is_commit_due(self) -> bool:
+        return self.new.auto_commit and time.monotonic() >= self._commit_at_s
+
+    def _taken(self, form: Form, most_bytes: int, most: int) -> list[str]:
         """As many as fit; a record that has no such form is refused when it comes first."""
-        documents: list[dict[str, Any]] = []
-        size = 0
-        while self._kept and len(documents) < most:
-            record = self._kept[0]
-            size += len(record.key or b"") + len(record.value or b"") + PER_RECORD
-            if documents and size > most_bytes:
-                break
-            try:
-                documents.append(form(record))
-            except Refusal:
-                if not documents:
-                    raise
-                break
-            self._kept.popleft()
-            self._given[record.place] = record.offset + 1
+        documents: list[str] = []
+        given: list[Message] = []
+        kept, shown, size = self._kept, of_messages(form), 0
+        try:
+            while kept and len(documents) < most:
+                message = kept[0]
+                size += len(message) + len(message.key() or b"") + PER_RECORD
+                if documents and size > most_bytes:
+                    break
+                documents.append(shown(message))
+                given.append(kept.popleft())
+        except Refusal:
+            if not documents:
+                raise
+        for message in ends_of_rows(given):
+            self._given[place_of(message)] = (message.offset() or 0) + 1
         return documents
 
     # ---- committing
@@ -174,7 +189,7 @@ class ConsumerInstance:
             self._given.clear()
             return
         gone = set(places)
-        self._kept = deque(record for record in self._kept if record.place not in gone)
+        self._kept = deque(each for each in self._kept if place_of(each) not in gone)
         for place in gone:
             self._given.pop(place, None)
 

@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
+from typing import cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -25,7 +26,7 @@ from headrace.services.http.consumer_instance import ConsumerInstance
 from headrace.services.http.counters import Counters, Numbers
 from headrace.services.http.dialects import v2
 from headrace.services.http.endpoints import ENDPOINTS
-from headrace.services.http.exchange import Exchange, answer
+from headrace.services.http.exchange import Exchange, line
 from headrace.services.http.guard import Guard
 from headrace.services.http.instance_registry import InstanceRegistry
 from headrace.services.http.key_slot import Answered
@@ -33,7 +34,16 @@ from headrace.services.http.keyed_writes import KeyedWrites
 from headrace.services.http.limits import Limits
 from headrace.services.http.logins import Logins
 from headrace.services.http.questions import Questions
-from headrace.services.http.refusal import AWAY, FAILED, TIMED_OUT, TOO_LARGE, Refusal, busy
+from headrace.services.http.quick_answer import QuickAnswer
+from headrace.services.http.refusal import (
+    AWAY,
+    BAD_REQUEST,
+    FAILED,
+    TIMED_OUT,
+    TOO_LARGE,
+    Refusal,
+    busy,
+)
 from headrace.services.http.routes import match
 from headrace.services.http.topic_feed import TopicFeed
 from headrace.services.http.user_access import UserAccess
@@ -42,12 +52,16 @@ from headrace.services.http.writes import Write
 log = logging.getLogger("headrace.http")
 
 ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "headrace"}
+FAULT = "a request failed: %s"
 UNKNOWN = "unknown"  # the endpoint of a request that has none
 # The rest of the body is not wanted, so the connection cannot go on.
 ENDS_THE_CONNECTION = (TIMED_OUT, TOO_LARGE)
 
 
 class Door:
+    GONE = 499  # counted and logged for a caller who did not wait for the answer
+    always = ALWAYS
+
     def __init__(
         self,
         connection: Connection,
@@ -102,28 +116,49 @@ class Door:
                 finally:
                     access.in_use -= 1
         except Refusal as refusal:
-            response = self._refused(refusal)
+            response = _shown(self.refused(refusal))
         except ClientError as failure:
-            response = self._refused(refusal_of(failure))
+            response = _shown(self.refused(refusal_of(failure)))
         except (asyncio.CancelledError, ConnectionError):
-            raise  # the one who asked has gone
+            peer = request.remote or ""
+            self.note(endpoint, self.GONE, started, peer, user, request.method, path)
+            raise
         except Exception:
-            log.exception("a request failed: %s", endpoint)
-            said = "The door has a fault; its log has more. Whether it was done is not known."
-            response = self._refused(Refusal(FAILED, said))
-            response.force_close()
+            log.exception(FAULT, endpoint)
+            response = _shown(self.failed())
         finally:
             if entered:
                 self.budget.leave()
             lease.end()
         self._finish(request, response)
+        peer = request.remote or ""
+        self.note(endpoint, response.status, started, peer, user, request.method, path)
+        return response
+
+    def note(
+        self,
+        endpoint: str,
+        status: int,
+        started: float,
+        peer: str,
+        user: str,
+        method: str,
+        path: str,
+    ) -> None:
+        """Count a request that has ended, and log it."""
         spent = time.perf_counter() - started
-        self.counters.requests[endpoint, response.status] += 1
+        self.counters.requests[endpoint, status] += 1
         self.counters.seconds[endpoint] += spent
         if access_log.log.isEnabledFor(logging.INFO):
-            peer = request.remote or "-"
-            access_log.note(peer, user, request.method, path, response.status, spent)
-        return response
+            access_log.note(peer or "-", user, method, path, status, spent)
+
+    def misunderstood(self, peer: str) -> web.StreamResponse:
+        """Of bytes that are no request of HTTP, or one with headers that are too large."""
+        self.note(UNKNOWN, BAD_REQUEST, time.perf_counter(), peer, "", "-", "-")
+        answer = self.refused(Refusal(BAD_REQUEST, "This is not a request of HTTP/1.1."))
+        answer.headers.update(self.always)
+        answer.force_close()
+        return _shown(answer)
 
     async def _access(self, request: web.BaseRequest, is_open: bool) -> UserAccess:
         if is_open:
@@ -137,8 +172,9 @@ class Door:
     def _preflight(self, request: web.BaseRequest) -> web.Response:
         return web.Response(status=204, headers=self.guard.preflight(request.headers.get("Origin")))
 
-    def _refused(self, refusal: Refusal) -> web.StreamResponse:
-        response = answer(refusal.document(), kind=v2.KIND, status=refusal.status)
+    def refused(self, refusal: Refusal) -> QuickAnswer:
+        body = line(refusal.document()).rstrip()
+        response = QuickAnswer(refusal.status, body, {"Content-Type": v2.KIND})
         if refusal.retry_after_s is not None:
             response.headers["Retry-After"] = str(refusal.retry_after_s)
         if refusal.status == 401:
@@ -147,11 +183,18 @@ class Door:
             response.force_close()
         return response
 
+    def failed(self) -> QuickAnswer:
+        """After an exception that nobody foresaw."""
+        said = "The door has a fault; its log has more. Whether it was done is not known."
+        response = self.refused(Refusal(FAILED, said))
+        response.force_close()
+        return response
+
     def _finish(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         if response.prepared:
             return
         headers = response.headers
-        headers.update(ALWAYS)
+        headers.update(self.always)
         if (origin := request.headers.get("Origin")) is not None and request.method != "OPTIONS":
             headers.update(self.guard.cors(origin))
         if self.draining:
@@ -229,3 +272,8 @@ class Door:
         await asyncio.gather(*closing, return_exceptions=True)
         await self.logins.close(self.limits.grace_s)
         self.questions.close()
+
+
+def _shown(answer: QuickAnswer) -> web.StreamResponse:
+    """It has all that aiohttp's server asks of a response."""
+    return cast(web.StreamResponse, answer)

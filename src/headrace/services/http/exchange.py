@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
@@ -51,24 +51,7 @@ class Exchange:
     # ---- what is asked
 
     def query(self, known: tuple[str, ...]) -> dict[str, str]:
-        """The query string; a name that nobody knows is refused, for it would change nothing."""
-        if not self.raw_query:
-            return {}
-        try:
-            pairs = parse_qsl(
-                self.raw_query,
-                keep_blank_values=True,
-                errors="strict",
-                max_num_fields=MOST_QUESTIONS,
-            )
-        except ValueError:
-            raise Refusal(BAD_REQUEST, "The query string makes no sense.") from None
-        found = dict(pairs)
-        for name in found:
-            if name not in known:
-                said = f"Known are {', '.join(known)}." if known else "This one takes none."
-                raise Refusal(BAD_REQUEST, f"There is no question {name[:64]!r}. {said}")
-        return found
+        return read_query(self.raw_query, known)
 
     def partition(self) -> int:
         text = self.params["partition"]
@@ -79,7 +62,7 @@ class Exchange:
     @property
     def kind(self) -> str:
         """The content type without its parameters, in lower case."""
-        return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        return kind_of(self.request.headers)
 
     # ---- the body
 
@@ -157,6 +140,28 @@ class Exchange:
             yield piece
 
 
+def read_query(raw_query: str, known: tuple[str, ...]) -> dict[str, str]:
+    """A query string; a name that nobody knows is refused, for it would change nothing."""
+    if not raw_query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            raw_query, keep_blank_values=True, errors="strict", max_num_fields=MOST_QUESTIONS
+        )
+    except ValueError:
+        raise Refusal(BAD_REQUEST, "The query string makes no sense.") from None
+    found = dict(pairs)
+    for name in found:
+        if name not in known:
+            said = f"Known are {', '.join(known)}." if known else "This one takes none."
+            raise Refusal(BAD_REQUEST, f"There is no question {name[:64]!r}. {said}")
+    return found
+
+
+def kind_of(headers: Mapping[str, str]) -> str:
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
 def _too_large(most: int) -> Refusal:
     return Refusal(TOO_LARGE, f"The body has over {most} bytes.")
 
@@ -184,6 +189,15 @@ def answer_bytes(body: bytes, *, kind: str = JSON, status: int = 200) -> web.Str
         return web.Response(body=body, status=status, headers={"Content-Type": kind})
     # It has all that aiohttp's server asks of a response.
     return cast(web.StreamResponse, QuickAnswer(status, body, {"Content-Type": kind}))
+
+
+def list_bytes(documents: Sequence[str]) -> bytes:
+    return f"[{','.join(documents)}]".encode("utf-8", "replace")
+
+
+def answer_list(documents: Sequence[str], kind: str) -> web.StreamResponse:
+    """Documents that are JSON already."""
+    return answer_bytes(list_bytes(documents), kind=kind)
 
 
 def line(document: Any) -> bytes:

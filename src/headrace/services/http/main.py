@@ -18,8 +18,10 @@ from aiohttp import web
 
 from headrace.client.connection import Connection
 from headrace.host_names import is_loopback, our_names
+from headrace.services.http.direct_requests import DirectRequests
 from headrace.services.http.door import Door
 from headrace.services.http.guard import Guard
+from headrace.services.http.http_connection import HttpConnection
 from headrace.services.http.limits import Limits
 
 Say = Callable[[str], None]
@@ -96,6 +98,7 @@ class Site:
             login=settings.login,
             mechanism=settings.mechanism,
         )
+        self._direct = DirectRequests(self.door)
         self._server = web.Server(self.door.handle, handler_cancellation=True)
         self._per_connection: dict[str, Any] = {
             "access_log": None,
@@ -105,7 +108,7 @@ class Site:
             "auto_decompress": False,  # a few bytes could become many
         }
         # Accepted, and not among the server's connections yet.
-        self._coming: dict[_Noted, float] = {}
+        self._coming: dict[HttpConnection, float] = {}
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -151,12 +154,13 @@ class Site:
             self.door.counters.connections_refused += 1
             return _OneTooMany()
         loop = asyncio.get_running_loop()
-        coming = _Noted(self._server, loop=loop, **self._per_connection)
-        coming.made = self._made
+        coming = HttpConnection(self._server, loop=loop, **self._per_connection)
+        coming.made, coming.offer = self._made, self._direct.offer
+        coming.misunderstood = self.door.misunderstood
         self._coming[coming] = loop.time()
         return coming
 
-    def _made(self, made: _Noted) -> None:
+    def _made(self, made: HttpConnection) -> None:
         self._coming.pop(made, None)
 
     def _count_anew(self) -> None:
@@ -180,17 +184,6 @@ class Site:
         self._server.pre_shutdown()
         await self._server.shutdown(self._settings.limits.grace_s)
         await self.door.close()
-
-
-class _Noted(web.RequestHandler):
-    """Says when its connection is made: with TLS that is after a conversation of its own."""
-
-    __slots__ = ("made",)
-    made: Callable[[_Noted], None]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.made(self)
-        super().connection_made(transport)
 
 
 class _OneTooMany(asyncio.Protocol):

@@ -7,6 +7,7 @@ fifth of the cost of a small request. This one gives aiohttp's server what it as
 
 from __future__ import annotations
 
+import functools
 import time
 from http import HTTPStatus
 
@@ -28,6 +29,14 @@ def _dated() -> str:
     return _date[1]
 
 
+@functools.lru_cache(256)
+def _lines(headers: tuple[tuple[str, str], ...]) -> str:
+    """Kept: most answers have the same few headers."""
+    for name, value in headers:
+        assert "\r" not in value and "\n" not in value, name
+    return "".join(f"{name}: {value}\r\n" for name, value in headers)
+
+
 class QuickAnswer:
     __slots__ = ("_request", "body", "headers", "keep_alive", "prepared", "status")
 
@@ -40,6 +49,18 @@ class QuickAnswer:
     def force_close(self) -> None:
         self.keep_alive = False
 
+    def rendered(self, *, is_old: bool = False, body: bytes | None = None) -> bytes:
+        """The bytes of all of it; `is_old`: for a caller of HTTP/1.0; `body`: another one."""
+        head = [_STATUS[self.status], _dated(), _lines(tuple(self.headers.items()))]
+        if self.status != HTTPStatus.NO_CONTENT:
+            head.append(f"Content-Length: {len(self.body)}\r\n")
+        if not self.keep_alive:
+            head.append("Connection: close\r\n")
+        elif is_old:
+            head.append("Connection: keep-alive\r\n")
+        head.append("\r\n")
+        return "".join(head).encode("latin-1", "replace") + (self.body if body is None else body)
+
     async def prepare(self, request: web.BaseRequest) -> None:
         self._request, self.prepared = request, True
         if self.keep_alive is None:
@@ -51,18 +72,7 @@ class QuickAnswer:
         transport = request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the caller has gone")
-        head = [_STATUS[self.status], _dated()]
-        for name, value in self.headers.items():
-            assert "\r" not in value and "\n" not in value, name
-            head.append(f"{name}: {value}\r\n")
-        if self.status != HTTPStatus.NO_CONTENT:
-            head.append(f"Content-Length: {len(self.body)}\r\n")
-        if not self.keep_alive:
-            head.append("Connection: close\r\n")
-        elif request.version < (1, 1):
-            head.append("Connection: keep-alive\r\n")
-        head.append("\r\n")
-        body = b"" if request.method == "HEAD" else self.body
-        transport.write("".join(head).encode("latin-1", "replace") + body)
+        body = b"" if request.method == "HEAD" else None
+        transport.write(self.rendered(is_old=request.version < (1, 1), body=body))
         if transport.get_write_buffer_size() > HIGH_WATER_BYTES:
             await request.writer.drain()

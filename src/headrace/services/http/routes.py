@@ -6,6 +6,7 @@ document from it, and a test asks for each of them. Pure.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -170,6 +171,13 @@ _NAMES = {
 
 def match(method: str, path: str) -> tuple[Route, dict[str, str]]:
     """The route, and what stands in the places of names; `path` is as the request has it."""
+    route, given = _matched(method, path)
+    return route, dict(given)
+
+
+@functools.lru_cache(1024)
+def _matched(method: str, path: str) -> tuple[Route, dict[str, str]]:
+    """Kept for paths that come again; a refusal is not kept."""
     if not path.startswith("/"):
         raise Refusal(BAD_REQUEST, "Ask for a path.")
     if path.endswith("/") and len(path) > 1:

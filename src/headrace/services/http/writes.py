@@ -38,7 +38,7 @@ class Write:
 def read_json(body: bytes | str) -> Any:
     """Any document of JSON; what is none is refused with the place where it ceases to be one."""
     try:
-        return _decode(body.decode() if isinstance(body, bytes) else body)
+        return decode_json(body.decode() if isinstance(body, bytes) else body)
     except RecursionError:
         raise Refusal(BAD_REQUEST, "The body nests too deeply.") from None
     except ValueError as failure:
@@ -50,15 +50,18 @@ def _refuse_constant(name: str) -> Any:
 
 
 # Made once: `json.loads` makes a decoder for each call that names a function of its own.
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+decode_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def json_bytes(value: Any) -> bytes:
-    """Compact; half of a surrogate pair, which JSON can say, is no text."""
+    """Compact. JSON can say half of a surrogate pair, which is no text, and 1e999, which is no
+    number here: both are refused, for they would be written as something else."""
     try:
         return _dumps(value).encode()
     except UnicodeEncodeError:
         raise bad_payload("A text holds half of a surrogate pair.") from None
+    except ValueError:
+        raise bad_payload("A number is too large.") from None
     except RecursionError:
         raise Refusal(BAD_REQUEST, "The body nests too deeply.") from None
 

@@ -18,7 +18,14 @@ from urllib.parse import unquote
 from headrace.app.triggers.cloud_events import BATCH, STRUCTURED, Event, structured
 from headrace.client.records import Record
 from headrace.services.http.refusal import TOO_LARGE, Refusal, bad_payload
-from headrace.services.http.writes import Write, json_bytes, read_json, require_object, text_bytes
+from headrace.services.http.writes import (
+    Write,
+    decode_json,
+    json_bytes,
+    read_json,
+    require_object,
+    text_bytes,
+)
 
 HTTP_PREFIX, KAFKA_PREFIX = "ce-", "ce_"
 CONTENT_TYPE = "content-type"
@@ -26,6 +33,8 @@ KEY_ATTRIBUTE = "partitionkey"
 REQUIRED = ("specversion", "id", "source", "type")
 VERSION = "1.0"
 TYPE_OF_RECORDS = "org.apache.kafka.record"
+# Half of a surrogate pair, which an event may hold, stays an escape.
+_dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _NAME = re.compile(r"[a-z0-9]{1,64}")
 
 __all__ = ["BATCH", "STRUCTURED", "as_event", "is_binary", "read_batch", "read_binary"]
@@ -95,8 +104,16 @@ def _decoded(value: str) -> str:
 # ---- out
 
 
-def as_event(record: Record) -> dict[str, Any]:
-    """The event that a record holds, or is, in the JSON format."""
+def as_event(record: Record) -> str:
+    """The event that a record holds, or is, in the JSON format, on one line."""
+    try:
+        return _dumps(_event_of(record))
+    except (ValueError, RecursionError):
+        # It holds what JSON has no word for, such as 1e999: then it is bytes like any other.
+        return _dumps(_wrapped(record))
+
+
+def _event_of(record: Record) -> dict[str, Any]:
     kind = (record.header(CONTENT_TYPE) or b"").decode("utf-8", "replace")
     if kind.startswith(STRUCTURED) and record.value is not None:
         held = _held(record.value)
@@ -104,6 +121,10 @@ def as_event(record: Record) -> dict[str, Any]:
             return held
     if record.header(f"{KAFKA_PREFIX}specversion") is not None:
         return _of_binary(record, kind)
+    return _wrapped(record)
+
+
+def _wrapped(record: Record) -> dict[str, Any]:
     place = f"/{record.topic}/{record.partition}"
     wrapped = Event(
         f"{record.topic}-{record.partition}-{record.offset}",
@@ -119,7 +140,7 @@ def as_event(record: Record) -> dict[str, Any]:
 
 def _held(value: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(value)
+        found = decode_json(value.decode())
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and "specversion" in found else None
@@ -138,7 +159,7 @@ def _of_binary(record: Record, kind: str) -> dict[str, Any]:
     is_json = "json" in kind.partition(";")[0] or not kind
     try:
         text = record.value.decode()
-        event["data"] = json.loads(text) if is_json else text
+        event["data"] = decode_json(text) if is_json else text
     except UnicodeDecodeError:
         event["data_base64"] = base64.b64encode(record.value).decode()
     except (ValueError, RecursionError):

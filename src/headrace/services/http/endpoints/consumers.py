@@ -5,21 +5,38 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aiohttp import web
 
 from headrace.client.records import TopicPartition
 from headrace.services.http.consumer_instance import ConsumerInstance
-from headrace.services.http.dialects import cloud_events, v2
-from headrace.services.http.endpoints.topics import accepted
-from headrace.services.http.exchange import Exchange, answer, nothing, number
-from headrace.services.http.record_forms import CLOUD_EVENTS, FORMS, with_more
+from headrace.services.http.dialects import v2
+from headrace.services.http.endpoints.topics import KINDS, accepted
+from headrace.services.http.exchange import (
+    Exchange,
+    answer,
+    answer_list,
+    list_bytes,
+    nothing,
+    number,
+    read_query,
+)
+from headrace.services.http.limits import Limits
+from headrace.services.http.record_forms import CLOUD_EVENTS, FORMS, Form, with_more
 from headrace.services.http.refusal import FORMAT_MISMATCH, Refusal
+from headrace.services.http.user_access import UserAccess
 from headrace.services.http.writes import read_json, require_object
+
+if TYPE_CHECKING:
+    from headrace.services.http.door import Door
 
 USUAL_WAIT_MS = 1000
 MOST_RECORDS = 100_000
+# An answer that is written at once lies in the door's memory until its reader takes it.
+AT_ONCE_BYTES = 131_072
 
 
 async def create(exchange: Exchange) -> web.StreamResponse:
@@ -110,33 +127,72 @@ async def _seek_to_an_end(exchange: Exchange, *, beginning: bool) -> web.StreamR
     return nothing()
 
 
+@dataclass(slots=True)
+class _Wanted:
+    """What a GET of records asks for."""
+
+    embedded: str
+    form: Form
+    wait_s: float
+    most_bytes: int
+    most: int
+
+
+def _wanted(instance: ConsumerInstance, limits: Limits, query: str, accept: str) -> _Wanted:
+    given = read_query(query, ("timeout", "max_bytes", "max_records", "include"))
+    embedded = accepted(accept, instance.new.format)
+    if embedded not in (instance.new.format, CLOUD_EVENTS):
+        said = "The requested embedded data format does not match the deserializer for this "
+        said += f"consumer instance, which was made with the format {instance.new.format}."
+        raise Refusal(406, said, code=FORMAT_MISMATCH)
+    form = FORMS[embedded]
+    if given.get("include") == "headers" and embedded != CLOUD_EVENTS:
+        form = with_more(form)
+    usual = USUAL_WAIT_MS if instance.new.wait_ms is None else instance.new.wait_ms
+    longest, size = int(limits.poll_s * 1000), limits.answer_bytes
+    wait_ms = number(given, "timeout", min(usual, longest), lowest=0, most=longest)
+    return _Wanted(
+        embedded,
+        form,
+        wait_ms / 1000,
+        number(given, "max_bytes", size, lowest=1, most=size),
+        number(given, "max_records", MOST_RECORDS, lowest=1, most=MOST_RECORDS),
+    )
+
+
 async def records(exchange: Exchange) -> web.StreamResponse:
-    given = exchange.query(("timeout", "max_bytes", "max_records", "include"))
-    limits = exchange.door.limits
+    accept = exchange.request.headers.get("Accept", "")
     async with _instance(exchange) as instance:
-        embedded = accepted(exchange, instance.new.format)
-        if embedded not in (instance.new.format, CLOUD_EVENTS):
-            said = "The requested embedded data format does not match the deserializer for this "
-            said += f"consumer instance, which was made with the format {instance.new.format}."
-            raise Refusal(406, said, code=FORMAT_MISMATCH)
-        form = FORMS[embedded]
-        if given.get("include") == "headers":
-            form = with_more(form)
-        usual = USUAL_WAIT_MS if instance.new.wait_ms is None else instance.new.wait_ms
-        longest = int(limits.poll_s * 1000)
-        wait_ms = number(given, "timeout", min(usual, longest), lowest=0, most=longest)
-        size = limits.answer_bytes
+        wanted = _wanted(instance, exchange.door.limits, exchange.raw_query, accept)
         found = await instance.records(
-            form,
-            wait_s=wait_ms / 1000,
-            most_bytes=number(given, "max_bytes", size, lowest=1, most=size),
-            most=number(given, "max_records", MOST_RECORDS, lowest=1, most=MOST_RECORDS),
+            wanted.form, wait_s=wanted.wait_s, most_bytes=wanted.most_bytes, most=wanted.most
         )
     exchange.door.counters.records_out += len(found)
-    return answer(found, kind=KINDS[embedded])
+    return answer_list(found, KINDS[wanted.embedded])
 
 
-KINDS = {v2.JSON: v2.KIND_JSON, v2.BINARY: v2.KIND_BINARY, CLOUD_EVENTS: cloud_events.BATCH}
+@dataclass(slots=True)
+class AtOnce:
+    body: bytes
+    kind: str
+
+
+def read_at_once(
+    door: Door, user: UserAccess, params: dict[str, str], query: str, accept: str
+) -> AtOnce | None:
+    """The same for records that are here already; None if none are, or the answer is large."""
+    group, name, now_s = params["group"], params["instance"], time.monotonic()
+    instance = door.instances.enter(group, name, user.name, now_s)
+    try:
+        if not instance.has_records:
+            return None
+        wanted = _wanted(instance, door.limits, query, accept)
+        most_bytes = min(wanted.most_bytes, AT_ONCE_BYTES)
+        found = instance.records_at_once(wanted.form, most_bytes=most_bytes, most=wanted.most)
+    finally:
+        door.instances.leave(group, name, now_s)
+    door.counters.records_out += len(found)
+    return AtOnce(list_bytes(found), KINDS[wanted.embedded])
 
 
 async def commit(exchange: Exchange) -> web.StreamResponse:

@@ -61,13 +61,18 @@ async def write(exchange: Exchange, writes: Sequence[Write]) -> Sequence[Outcome
     else:
         answered = await exchange.door.write_once(exchange.user, key, topic, writes)
         outcomes, exchange.replayed = answered.outcomes, answered.replayed
-    exchange.door.counters.records_in += len(writes)
-    first = outcomes[0]
-    if isinstance(first, Unwritten) and all(
-        isinstance(each, Unwritten) and each.refusal.code == first.refusal.code for each in outcomes
-    ):
-        raise first.refusal
+    exchange.door.counters.records_in += judged(outcomes)
     return outcomes
+
+
+def judged(outcomes: Sequence[Outcome]) -> int:
+    """How many were written; a failure that all of them share is raised."""
+    refused = [each for each in outcomes if isinstance(each, Unwritten)]
+    if len(refused) == len(outcomes):
+        first = refused[0].refusal
+        if all(each.refusal.code == first.code for each in refused):
+            raise first
+    return len(outcomes) - len(refused)
 
 
 def replayed(exchange: Exchange, response: web.StreamResponse) -> web.StreamResponse:

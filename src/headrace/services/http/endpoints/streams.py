@@ -45,10 +45,9 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 def event_of(recent: Recent, form: str) -> bytes:
     """A record that has no such form becomes an event that says so."""
     try:
-        document, name = FORMS[form](recent.record), ""
+        data, name = FORMS[form](recent.record), ""
     except Refusal as refusal:
-        document, name = refusal.document(), "event: unreadable\n"
-    data = _dumps(document)
+        data, name = _dumps(refusal.document()), "event: unreadable\n"
     return f"{name}id: {recent.cursor}\ndata: {data}\n\n".encode("utf-8", "replace")
 
 

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from headrace.client.browsing import Bounds, Browser, Page
 from headrace.client.topics import PartitionDescription
-from headrace.services.http.dialects import v2
-from headrace.services.http.exchange import Exchange, answer, number
-from headrace.services.http.record_forms import FORMS
+from headrace.services.http.dialects import cloud_events, v2
+from headrace.services.http.exchange import JSON, Exchange, answer, answer_list, number
+from headrace.services.http.record_forms import CLOUD_EVENTS, FORMS
 from headrace.services.http.refusal import BAD_REQUEST, Refusal, partition_not_found
 
+KINDS = {v2.JSON: v2.KIND_JSON, v2.BINARY: v2.KIND_BINARY, CLOUD_EVENTS: cloud_events.BATCH}
 BROWSE_S = 5.0
 MOST_RECORDS = 10_000
 
@@ -53,7 +54,8 @@ async def partition_records(exchange: Exchange) -> web.StreamResponse:
     offset = number(given, "offset", 0, lowest=0, most=v2.LARGEST_OFFSET)
     most = number(given, "max_records", 500, lowest=1, most=MOST_RECORDS)
     size = number(given, "max_bytes", limits.answer_bytes, lowest=1, most=limits.answer_bytes)
-    embedded = given.get("format") or accepted(exchange)
+    accept = exchange.request.headers.get("Accept", "")
+    embedded = given.get("format") or accepted(accept)
     if embedded not in FORMS:
         raise Refusal(BAD_REQUEST, f"The format is one of {', '.join(FORMS)}.")
     name, index = exchange.params["topic"], exchange.partition()
@@ -74,13 +76,12 @@ async def partition_records(exchange: Exchange) -> web.StreamResponse:
     if not page.found and page.unread:
         raise Refusal(503, f"{page.unread[index]}.", code=50003, retry_after_s=1)
     form = FORMS[embedded]
-    kind = v2.KIND_JSON if embedded == v2.JSON else v2.KIND_BINARY
-    return answer([form(seen.record) for seen in page.found], kind=kind)
+    return answer_list([form(seen.record) for seen in page.found], KINDS.get(embedded, JSON))
 
 
-def accepted(exchange: Exchange, otherwise: str = v2.BINARY) -> str:
-    """The embedded format that the reader asks for."""
-    said = exchange.request.headers.get("Accept", "").lower()
+def accepted(accept: str, otherwise: str = v2.BINARY) -> str:
+    """The embedded format that the header Accept asks for."""
+    said = accept.lower()
     if "kafka.json" in said:
         return v2.JSON
     if "kafka.binary" in said:
