@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,13 @@ from headrace.client.groups import Groups
 from headrace.client.topics import Topics
 from tests.interop import http_kills
 from tests.interop.brokers import ApacheNode, Node, make_node
+from tests.interop.logins import (
+    ApacheOfAllProtocols,
+    HeadraceOfAllProtocols,
+    settings,
+    signer,
+)
+from tests.sockets.server.a_secured_server import Certificates
 from tests.sockets.services.http import documented
 from tests.sockets.services.http.served import Served
 
@@ -40,6 +48,31 @@ def test_a_key_is_written_once_on_apache_kafka(served: Served) -> None:
     again = served.ask("POST", "/topics/test1", body, kind=documented.JSON2, headers=once)
     assert first.status == 200 and again.body == first.body
     assert again.headers["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("kind", [HeadraceOfAllProtocols, ApacheOfAllProtocols])
+def test_a_signed_token_opens_both_brokers_through_the_door(
+    tmp_path: Path, kind: type[HeadraceOfAllProtocols] | type[ApacheOfAllProtocols]
+) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    with kind(tmp_path / "node", settings(certificates)) as node:
+        Topics(connection(bootstrap=node.bootstrap)).create("t", partitions=1)
+        tls = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(certificates.ca)}
+        at = connection(bootstrap=f"localhost:{node.ports['SASL_SSL']}", overrides=tls)
+        with Served(at, login=True) as door:
+            body, kind_ = {"records": [{"value": 1}]}, documented.JSON2
+            good = {"Authorization": f"Bearer {signer(certificates).token()}"}
+            made = door.ask("POST", "/topics/t", body, kind=kind_, headers=good)
+            assert made.status == 200, made
+            once = good | {"Idempotency-Key": "a"}
+            first = door.ask("POST", "/topics/t", body, kind=kind_, headers=once)
+            again = door.ask("POST", "/topics/t", body, kind=kind_, headers=once)
+            assert first.status == 200 and again.body == first.body, first
+            read = door.ask("GET", "/topics/t/partitions/0/records?format=auto", headers=good)
+            assert [each["value"] for each in read.json()] == [1, 1]
+            wrong = signer(certificates).token(aud="elsewhere")
+            refused = door.ask("GET", "/topics", headers={"Authorization": f"Bearer {wrong}"})
+            assert refused.status == 401
 
 
 @pytest.fixture(params=["headrace", pytest.param("apache", marks=pytest.mark.full)])

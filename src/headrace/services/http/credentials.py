@@ -54,7 +54,9 @@ def _basic(said: str) -> Basic:
 
 
 def _bearer(token: str) -> Bearer:
-    """The claims are read for the log and the clock only; the cluster checks the signature."""
+    """The claims are believed once the cluster has checked the signature. A token that names
+    nobody is refused: all who have such tokens would be one user to the door, and own each other's
+    instances and keys."""
     claims: object = None
     parts = token.split(".")
     if len(parts) == 3:
@@ -65,11 +67,9 @@ def _bearer(token: str) -> Bearer:
             claims = None
     found = claims if isinstance(claims, dict) else {}
     name, expires = found.get("sub"), found.get("exp")
-    return Bearer(
-        name if isinstance(name, str) and name else "token",
-        token,
-        float(expires) if isinstance(expires, int | float) else None,
-    )
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise unauthorized("The token has no claim 'sub', by which the door tells users apart.")
+    return Bearer(name, token, float(expires) if isinstance(expires, int | float) else None)
 
 
 def unauthorized(message: str) -> Refusal:

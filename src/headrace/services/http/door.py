@@ -263,6 +263,9 @@ class Door:
     def drain(self) -> None:
         """Take no more; streams end."""
         self.draining = True
+        self.wake_streams()
+
+    def wake_streams(self) -> None:
         for access in self.logins.accesses:
             for feed in access.feeds.values():
                 feed.wake()

@@ -51,11 +51,13 @@ class Logins:
         required: bool,
         mechanism: str = "SCRAM-SHA-512",
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._connection, self._limits, self._questions = connection, limits, questions
         self.required = required
         self._mechanism = mechanism
         self._clock = clock
+        self.wall = wall
         self._salt = secrets.token_bytes(32)
         self._users: OrderedDict[bytes, _Entry] = OrderedDict()
         self._refused: OrderedDict[str, list[float]] = OrderedDict()
@@ -74,6 +76,7 @@ class Logins:
             return self.own
         given = read_credentials(authorization)
         now_s = self._clock()
+        self._require_unexpired(given)
         digest = self._digest(given)
         entry = self._users.get(digest)
         if entry is None:
@@ -81,7 +84,7 @@ class Logins:
             # First the login, then a place: nobody who guesses takes the place of a user.
             connection = self._logged_in(given)
             await self._try(connection, peer)
-            entry = self._users.get(digest) or self._admit(digest, given.name, connection)
+            entry = self._users.get(digest) or self._admit(digest, given, connection)
         elif self._clock() - entry.checked_s > self._limits.login_s:
             await self._check_again(digest, entry, peer)
         entry.used_s = self._clock()
@@ -93,13 +96,22 @@ class Logins:
         login that makes no sense; None means that `access_of` must decide."""
         if not self.required:
             return self.own if authorization is None else None
-        digest = self._digest(read_credentials(authorization))
+        given = read_credentials(authorization)
+        self._require_unexpired(given)
+        digest = self._digest(given)
         entry = self._users.get(digest)
         if entry is None or self._clock() - entry.checked_s > self._limits.login_s:
             return None
         entry.used_s = self._clock()
         self._users.move_to_end(digest)
         return entry.access
+
+    def _require_unexpired(self, given: Credentials) -> None:
+        if isinstance(given, Bearer) and self.has_expired(given.expires_s):
+            raise unauthorized("The token has expired.")
+
+    def has_expired(self, expires_s: float | None) -> bool:
+        return expires_s is not None and self.wall() >= expires_s
 
     def _digest(self, given: Credentials) -> bytes:
         if isinstance(given, Bearer):
@@ -108,13 +120,19 @@ class Logins:
             said = f"basic\0{given.name}\0{given.password}"
         return hmac.new(self._salt, said.encode("utf-8", "replace"), hashlib.sha256).digest()
 
-    def _admit(self, digest: bytes, name: str, connection: Connection) -> _Entry:
+    def _admit(self, digest: bytes, given: Credentials, connection: Connection) -> _Entry:
         while len(self._users) >= self._limits.users:
             idle = next((d for d, e in self._users.items() if e.access.in_use == 0), None)
             if idle is None:
                 raise busy(f"{self._limits.users} users are served at once; try again.", 5)
             self._let_go(idle)
-        access = UserAccess(name, connection, self._limits, self._questions)
+        access = UserAccess(
+            given.name,
+            connection,
+            self._limits,
+            self._questions,
+            expires_s=given.expires_s if isinstance(given, Bearer) else None,
+        )
         entry = self._users[digest] = _Entry(access, self._clock())
         return entry
 
@@ -130,7 +148,7 @@ class Logins:
         callbacks = {k: v for k, v in self._connection.callbacks.items() if k != "oauth_cb"}
         if isinstance(given, Bearer):
             settings["sasl.mechanism"] = "OAUTHBEARER"
-            expires_s = given.expires_s or time.time() + TOKEN_LASTS_S
+            expires_s = given.expires_s or self.wall() + TOKEN_LASTS_S
             callbacks["oauth_cb"] = lambda _: (given.token, expires_s)
         else:
             settings["sasl.mechanism"] = self._mechanism

@@ -45,8 +45,8 @@ def as_binary(record: Record) -> str:
 
 def binary_message(message: Message) -> str:
     """`as_binary` of a message of librdkafka, for answers of many."""
-    key: bytes | None = message.key()  # type: ignore[assignment]
-    value: bytes | None = message.value()  # type: ignore[assignment]
+    key: bytes | None = message.key()
+    value: bytes | None = message.value()
     return (
         f'{{"topic":{_named(message.topic() or "")},"key":{_base64(key)},"value":{_base64(value)},'
         f'"partition":{message.partition()},"offset":{message.offset()}}}'

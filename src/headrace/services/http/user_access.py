@@ -50,10 +50,17 @@ def producer_settings(limits: Limits) -> dict[str, Any]:
 
 class UserAccess:
     def __init__(
-        self, name: str, connection: Connection, limits: Limits, questions: Questions
+        self,
+        name: str,
+        connection: Connection,
+        limits: Limits,
+        questions: Questions,
+        *,
+        expires_s: float | None = None,
     ) -> None:
         self.name = name  # for the log and for the topic of idempotency keys
         self.connection = connection
+        self.expires_s = expires_s  # of the token, by the wall clock
         self._limits = limits
         self._questions = questions
         self._producer: AsyncProducer[bytes, bytes] | None = None

@@ -12,8 +12,9 @@ import json
 
 from aiohttp import web
 
-from headrace.client.errors import ClientError, Unreachable
+from headrace.client.errors import Unreachable
 from headrace.services.http.cluster_refusals import refusal_of
+from headrace.services.http.credentials import unauthorized
 from headrace.services.http.exchange import Exchange
 from headrace.services.http.recent_records import Recent, RecentRecords
 from headrace.services.http.record_forms import FORMS
@@ -129,6 +130,9 @@ class _Stream:
     async def _flow(self, recent: RecentRecords, cursor: dict[int, int]) -> None:
         number = None if cursor != recent.next else recent.end  # None: not in the list yet
         while not self._door.draining:
+            if self._door.logins.has_expired(self._exchange.user.expires_s):
+                await self._tell_failure(unauthorized("The token has expired."))
+                return
             if number is not None and number < recent.first:  # too slow: the list has moved on
                 number = None
             if number is None:
@@ -139,7 +143,7 @@ class _Stream:
             elif number < recent.end:
                 number = await self._from_memory(recent, number, cursor)
             elif self._feed.failure is not None:
-                await self._tell_failure(self._feed.failure)
+                await self._tell_failure(refusal_of(self._feed.failure))
                 return
             else:
                 before = recent.end
@@ -220,8 +224,8 @@ class _Stream:
         }
         await self._write(f"event: gap\ndata: {_dumps(said)}\n\n".encode())
 
-    async def _tell_failure(self, failure: ClientError) -> None:
-        document = refusal_of(failure).document()
+    async def _tell_failure(self, refusal: Refusal) -> None:
+        document = refusal.document()
         await self._write(f"event: failed\ndata: {_dumps(document)}\n\n".encode())
 
     async def _write(self, events: bytes) -> None:
