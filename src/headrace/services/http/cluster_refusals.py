@@ -55,6 +55,8 @@ def refusal_of(failure: ClientError) -> Refusal:
         return Refusal(400, said, code=40002)
     if code in ("INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "INVALID_CONFIG"):
         return Refusal(400, said, code=40002)
+    if code == "_INVALID_ARG":
+        return bad_payload(said)
     if code in ("_STATE", "_CONFLICT"):
         return Refusal(409, said, code=ILLEGAL_STATE)
     if isinstance(failure, Unreachable) or failure.retriable or code == "_MSG_TIMED_OUT":

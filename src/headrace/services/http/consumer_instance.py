@@ -15,7 +15,7 @@ from typing import cast
 
 from confluent_kafka import Message
 
-from headrace.client.async_consumer import AsyncConsumer
+from headrace.client.async_consumer import AsyncConsumer, settled
 from headrace.client.errors import ClientError
 from headrace.client.fetched import ends_of_rows, place_of
 from headrace.client.records import TopicPartition
@@ -72,10 +72,14 @@ class ConsumerInstance:
 
     async def unsubscribe(self) -> None:
         async with self._alone():
-            await self._leave()
-            self._consumer = self._made()  # one that has left reads nothing and is in no group
-            self.topics, self.assigned = [], []
-            self._forget(None)
+            await settled(self._begin_anew())
+
+    async def _begin_anew(self) -> None:
+        """With another consumer: one that has left reads nothing and is in no group."""
+        await self._leave()
+        self._consumer = self._made()
+        self.topics, self.assigned = [], []
+        self._forget(None)
 
     async def assign(self, places: Sequence[TopicPartition]) -> None:
         if self.topics:
@@ -202,6 +206,7 @@ class ConsumerInstance:
         return self._one_at_a_time
 
     async def close(self) -> None:
+        self._consumer.stop()  # a request that waits for records ends
         async with self._one_at_a_time:
             self.user.in_use -= 1
             await self._leave()

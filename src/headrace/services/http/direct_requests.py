@@ -60,7 +60,12 @@ class DirectRequests:
         is_produce = message.method == "POST" and path.startswith("/topics/")
         if not is_produce and not (message.method == "GET" and path.endswith("/records")):
             return False
-        if door.draining or not door.budget.has_room or payload.total_bytes > LARGEST_BODY:
+        if (
+            door.draining
+            or door.owes_too_much
+            or not door.budget.has_room
+            or payload.total_bytes > LARGEST_BODY
+        ):
             return False
         if not NOT_DIRECT.isdisjoint(map(str.lower, headers)):
             return False

@@ -53,6 +53,7 @@ log = logging.getLogger("headrace.http")
 
 ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "headrace"}
 FAULT = "a request failed: %s"
+CONTINUE = "100-continue"
 UNKNOWN = "unknown"  # the endpoint of a request that has none
 # The rest of the body is not wanted, so the connection cannot go on.
 ENDS_THE_CONNECTION = (TIMED_OUT, TOO_LARGE)
@@ -87,6 +88,7 @@ class Door:
             f"headrace-{self.id}", most=limits.instances, idle_s=limits.instance_idle_s
         )
         self.streams = 0
+        self.unread_bytes = 0  # of answers; connections keep count
         self._ending: list[TopicFeed] = []  # failed, and replaced
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(Numbers(self.counters, self._gauges))
@@ -105,6 +107,10 @@ class Door:
                 self.guard.check(request.headers)
                 route, params = match(request.method, path)
                 endpoint = route.endpoint
+                if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
+                    raise Refusal(417, "Expect may say 100-continue only.")
+                if self.owes_too_much and route.method == "GET" and not route.is_open:
+                    raise busy("Readers do not take what they have asked for; ask again.", 5)
                 self.budget.enter()
                 entered = True
                 access = await self._access(request, route.is_open)
@@ -130,6 +136,10 @@ class Door:
             if entered:
                 self.budget.leave()
             lease.end()
+        if request.writer.output_size > 0 and not response.prepared:
+            log.warning("an answer under way was cut: %s, %d", endpoint, response.status)
+            self.note(endpoint, response.status, started, request.remote or "", user, "-", path)
+            raise ConnectionResetError("an answer was under way")
         self._finish(request, response)
         peer = request.remote or ""
         self.note(endpoint, response.status, started, peer, user, request.method, path)
@@ -202,6 +212,16 @@ class Door:
 
     # ---- what endpoints share
 
+    @property
+    def owes_too_much(self) -> bool:
+        return self.unread_bytes > self.limits.unread_bytes
+
+    def stalled(self) -> None:
+        self.counters.stalled += 1
+
+    def owe(self, change_bytes: int) -> None:
+        self.unread_bytes += change_bytes
+
     async def write_once(
         self, user: UserAccess, key: str, topic: str, writes: Sequence[Write]
     ) -> Answered:
@@ -228,6 +248,7 @@ class Door:
             "in_flight_requests": ("Requests under way.", self.budget.requests),
             "in_flight_bytes": ("Bodies not yet acknowledged.", self.budget.bytes),
             "in_flight_refused": ("Requests refused for want of room.", self.budget.refused),
+            "unread_bytes": ("Answers that readers have not taken yet.", self.unread_bytes),
             "streams": ("Streams.", self.streams),
             "feeds": ("Topics that are streamed.", self._feeds()),
             "instances": ("Consumer instances.", len(self.instances)),
@@ -249,7 +270,10 @@ class Door:
         """Called every few seconds."""
         self.logins.sweep()
         for instance in self.instances.expired(time.monotonic()):
-            await instance.close()
+            try:
+                await instance.close()
+            except ClientError as failure:  # the cluster is away; the others are swept all the same
+                log.warning("an idle consumer instance was not closed well: %s", failure)
         while self._ending:
             await self._ending.pop().close()
         for access in self.logins.accesses:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +35,7 @@ CODECS = {"gzip": GZIP, "x-gzip": GZIP, "zstd": ZSTD}
 PIECE_BYTES = 65_536
 MOST_QUESTIONS = 64  # in a query string
 
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Endpoint = Callable[["Exchange"], Awaitable[web.StreamResponse]]
@@ -47,6 +50,7 @@ class Exchange:
     raw_query: str
     lease: Lease
     replayed: bool = False  # the answer is that of an earlier request with the same key
+    _invited: bool = False  # to send the body
 
     # ---- what is asked
 
@@ -97,6 +101,7 @@ class Exchange:
             raise _too_large(most)
         self.lease.grow_to(declared or 0)
         content = request.content
+        self._invite()
         if declared is not None and content.total_bytes == declared and content.is_eof():
             return content.read_nowait()  # it came with the headers
         pieces, size = [], 0
@@ -115,21 +120,34 @@ class Exchange:
             raise Refusal(BAD_REQUEST, "The body broke off.") from broken
         return b"".join(pieces)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """A body that may be large, piece by piece; a packed one is unpacked as a whole first."""
+    def _invite(self) -> None:
+        """Before the body is read, so that who is refused need not send it."""
+        request = self.request
+        if "Expect" in request.headers and not self._invited and request.version >= (1, 1):
+            self._invited = True
+            if request.transport is not None:
+                request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def pieces(self, *, least_rate: int = 0) -> AsyncIterator[bytes]:
+        """A body that may be large, piece by piece; a packed one is unpacked as a whole first.
+        `least_rate`: bytes a second, over all of it; 0 for one that may pause as it likes."""
         limits = self.door.limits
         if self.codec() is not None:
             whole = await self.body()
             for at in range(0, len(whole), PIECE_BYTES):
                 yield whole[at : at + PIECE_BYTES]
             return
-        size = 0
+        self._invite()
+        size, began_s = 0, time.monotonic()
         while True:
+            wait_s = limits.body_s
+            if least_rate:
+                wait_s = min(wait_s, began_s + wait_s + size / least_rate - time.monotonic())
             try:
-                async with asyncio.timeout(limits.body_s):
+                async with asyncio.timeout(wait_s):
                     piece = await self.request.content.readany()
             except TimeoutError:
-                raise Refusal(TIMED_OUT, f"Nothing came for {limits.body_s:g} seconds.") from None
+                raise Refusal(TIMED_OUT, "The body comes too slowly.") from None
             except (web.RequestPayloadError, ConnectionError) as broken:
                 raise Refusal(BAD_REQUEST, "The body broke off.") from broken
             if not piece:
@@ -171,7 +189,7 @@ def number(given: dict[str, str], name: str, default: int, *, lowest: int, most:
     text = given.get(name)
     if text is None:
         return default
-    if text.isascii() and text.lstrip("-").isdecimal() and len(text) < 20:
+    if _NUMBER.fullmatch(text):
         found = int(text)
         if found == -1:  # the proxies' word for "the default"
             return default

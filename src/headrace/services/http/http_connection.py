@@ -33,10 +33,16 @@ HAS_DIRECT_WAY = all(hasattr(web.RequestHandler, name) for name in _LEANS_ON)
 
 
 class HttpConnection(web.RequestHandler):
-    __slots__ = ("_aside", "made", "misunderstood", "offer", "peer")
+    __slots__ = (
+        *("_aside", "_looking", "_owed", "_wire", "made", "misunderstood", "offer", "owe", "peer"),
+        *("stall_s", "stalled"),
+    )
 
     made: Callable[[HttpConnection], None]  # with TLS the connection is made after a while
     offer: Offer
+    owe: Callable[[int], None]  # told by how many bytes what waits for readers has changed
+    stalled: Callable[[], None]  # told that a reader was cut
+    stall_s: float
     misunderstood: Callable[[str], web.StreamResponse]  # told the address
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -44,9 +50,13 @@ class HttpConnection(web.RequestHandler):
         # aiohttp's waiter, while a direct request is under way.
         self._aside: asyncio.Future[None] | None = None
         self.peer = ""
+        self._owed = 0  # bytes that wait for the reader
+        self._looking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made(self)
+        assert isinstance(transport, asyncio.Transport)
+        self._wire = transport  # aiohttp forgets it when it closes, and bytes may still wait
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -68,6 +78,43 @@ class HttpConnection(web.RequestHandler):
         """aiohttp calls this whenever a body was read, and then parses nothing anew each time."""
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
+
+    # ---- readers who do not read
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._owe(self._wire.get_write_buffer_size())
+        self._looking = self._loop.call_later(self.stall_s, self._look)
+
+    def resume_writing(self) -> None:
+        self._stop_looking()
+        super().resume_writing()
+
+    def _look(self) -> None:
+        """Who takes a little is waited for; who takes nothing is cut."""
+        left = self._wire.get_write_buffer_size()
+        if left >= self._owed:
+            self.stalled()
+            self._wire.abort()
+            return
+        self._owe(left)
+        self._looking = self._loop.call_later(self.stall_s, self._look)
+
+    def _owe(self, size_bytes: int) -> None:
+        self.owe(size_bytes - self._owed)
+        self._owed = size_bytes
+
+    def _stop_looking(self) -> None:
+        self._owe(0)
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_looking()
+        super().connection_lost(exc)
+
+    # ---- the direct way
 
     def begin(self) -> None:
         """The request that was offered is taken; `answer` follows."""

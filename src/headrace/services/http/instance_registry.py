@@ -24,7 +24,6 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class _Place(Generic[T]):
     instance: T
-    user: str
     used_s: float
     busy: int = 0  # requests that use it now
 
@@ -32,7 +31,8 @@ class _Place(Generic[T]):
 class InstanceRegistry(Generic[T]):
     def __init__(self, door: str, *, most: int, idle_s: float) -> None:
         self._door, self._most, self._idle_s = door, most, idle_s
-        self._places: dict[tuple[str, str], _Place[T]] = {}
+        # By user, group and name: nobody takes a name from another user, or learns of it.
+        self._places: dict[tuple[str, str, str], _Place[T]] = {}
         self._made = 0
 
     def __len__(self) -> int:
@@ -45,34 +45,34 @@ class InstanceRegistry(Generic[T]):
         if name is None:
             self._made += 1
             name = f"{self._door}-{self._made}"
-        if (group, name) in self._places:
+        if (user, group, name) in self._places:
             said = "Consumer with specified consumer ID already exists in the specified group."
             raise Refusal(409, said, code=INSTANCE_EXISTS)
         if len(self._places) >= self._most:
             raise busy(f"The door has {self._most} consumer instances; delete some.", 10)
-        self._places[group, name] = _Place(make(), user, now_s)
+        self._places[user, group, name] = _Place(make(), now_s)
         return name
 
     def enter(self, group: str, name: str, user: str, now_s: float) -> T:
         """The instance, for one request of its owner; `leave` follows."""
-        place = self._places.get((group, name))
-        if place is None or place.user != user:
+        place = self._places.get((user, group, name))
+        if place is None:
             raise self._unknown()
         place.used_s = now_s
         place.busy += 1
         return place.instance
 
-    def leave(self, group: str, name: str, now_s: float) -> None:
-        place = self._places.get((group, name))
+    def leave(self, group: str, name: str, user: str, now_s: float) -> None:
+        place = self._places.get((user, group, name))
         if place is not None:
             place.busy -= 1
             place.used_s = now_s
 
     def remove(self, group: str, name: str, user: str) -> T:
-        place = self._places.get((group, name))
-        if place is None or place.user != user:
+        place = self._places.pop((user, group, name), None)
+        if place is None:
             raise self._unknown()
-        return self._places.pop((group, name)).instance
+        return place.instance
 
     def expired(self, now_s: float) -> list[T]:
         """Those that were idle for too long; they are not known any more."""

@@ -135,6 +135,7 @@ class KeySlot:
             ) from None
 
     async def _run(self) -> None:
+        group: list[Keyed] = []
         try:
             while self._waiting:
                 group = self._group()
@@ -143,13 +144,14 @@ class KeySlot:
                     await self._serve(group)
                 except ClientError as failure:
                     await self._failed(group, failure)
+                except Refusal as refusal:  # the door is busy: it did not come to writing
+                    await self._let_go()
+                    _end(group, refusal)
         except Exception as fault:
             log.exception("idempotency keys: the slot %d of %s failed", self._index, self._topic)
-            for each in self._waiting:
-                if not each.answer.done():
-                    each.answer.set_exception(fault)
-            self._waiting.clear()
             await self._let_go()
+            _end([*group, *self._waiting], fault)
+            self._waiting.clear()
         finally:
             self._running = None
 
@@ -316,7 +318,13 @@ class KeySlot:
 
     async def _replay(self, request: Keyed, offset: int) -> None:
         value = await self._questions.ask(lambda: self._value_at(offset))
-        entry = Entry.read(value)
+        try:
+            entry = Entry.read(value)
+        except ValueError:
+            log.warning("%s-%d at %d is no entry of a key", self._topic, self._index, offset)
+            said = "What is written under this Idempotency-Key cannot be read; use another key."
+            request.answer.set_exception(Refusal(UNPROCESSABLE, said))
+            return
         if entry.fingerprint == request.fingerprint:
             request.answer.set_result(Answered(list(entry.written), replayed=True))
             return
@@ -341,6 +349,12 @@ class KeySlot:
         if self._running is not None:
             await asyncio.wait([self._running], timeout=self._limits.grace_s)
         await self._let_go()
+
+
+def _end(requests: list[Keyed], why: Exception) -> None:
+    for each in requests:
+        if not each.answer.done():
+            each.answer.set_exception(why)
 
 
 def _split(flat: list[Sent | ClientError], counts: list[int]) -> list[list[Sent | ClientError]]:

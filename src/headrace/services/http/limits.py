@@ -18,6 +18,7 @@ class Limits:
     requests: int = 4096  # at once, streams not counted
     connections: int = 8192  # at once
     body_s: float = 30.0  # for all of a body to come; of a stream's, for its next piece
+    body_rate: int = 256  # bytes a second that NDJSON comes with at least, on the whole
     idle_s: float = 60.0  # for a request to begin on a connection
     delivery_s: float = 30.0  # for the cluster to take a record
     answer_bytes: int = 16 * MEBIBYTE  # records in one answer
@@ -27,7 +28,8 @@ class Limits:
     streams: int = 4096  # at once
     feeds: int = 64  # topics that are streamed at once, per user and isolation level
     feed_bytes: int = 16 * MEBIBYTE  # what a feed keeps of a topic's newest records
-    stall_s: float = 30.0  # for a reader of a stream to take what was written to it
+    stall_s: float = 30.0  # for a reader to take some of what was written to it
+    unread_bytes: int = 256 * MEBIBYTE  # of answers that their readers have not taken yet
     users: int = 64  # logins at once, each with connections of its own
     user_idle_s: float = 600.0
     login_s: float = 60.0  # after that a login is tried again at the cluster

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -63,6 +63,8 @@ class Logins:
         self._refused: OrderedDict[str, list[float]] = OrderedDict()
         self.own = UserAccess(ANONYMOUS, connection, limits, questions)
         self.refused_logins = 0
+        self._trying: dict[bytes, asyncio.Future[None]] = {}
+        self._under_way: Counter[str] = Counter()  # logins that are tried, by address
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -80,10 +82,11 @@ class Logins:
         digest = self._digest(given)
         entry = self._users.get(digest)
         if entry is None:
-            self._require_few_refusals(peer, now_s)
+            if digest not in self._trying:
+                self._require_few_refusals(peer, now_s)
             # First the login, then a place: nobody who guesses takes the place of a user.
             connection = self._logged_in(given)
-            await self._try(connection, peer)
+            await self._try_once(digest, connection, peer)
             entry = self._users.get(digest) or self._admit(digest, given, connection)
         elif self._clock() - entry.checked_s > self._limits.login_s:
             await self._check_again(digest, entry, peer)
@@ -161,10 +164,30 @@ class Logins:
                 return  # somebody else has just tried
             try:
                 await self._try(entry.access.connection, peer)
-            except Refusal:
-                self._let_go(digest)
+            except Refusal as refusal:
+                if refusal.status == 401:  # and not that the door is busy just now
+                    self._let_go(digest)
                 raise
             entry.checked_s = self._clock()
+
+    async def _try_once(self, digest: bytes, connection: Connection, peer: str) -> None:
+        """Requests that come at once with the same login try it together; others count as refused
+        until it is known, so that nobody guesses many at once."""
+        trying = self._trying.get(digest)
+        if trying is None:
+            trying = asyncio.ensure_future(self._try(connection, peer))
+            self._trying[digest] = trying
+            under_way = self._under_way
+            under_way[peer] += 1
+
+            def done(_: object) -> None:
+                del self._trying[digest]
+                under_way[peer] -= 1
+                if not under_way[peer]:
+                    del under_way[peer]
+
+            trying.add_done_callback(done)
+        await asyncio.shield(trying)
 
     async def _try(self, connection: Connection, peer: str) -> None:
         try:
@@ -177,7 +200,7 @@ class Logins:
 
     def _require_few_refusals(self, peer: str, now_s: float) -> None:
         recent = [at for at in self._refused.get(peer, ()) if now_s - at < REFUSALS_S]
-        if len(recent) >= MOST_REFUSALS:
+        if len(recent) + self._under_way[peer] >= MOST_REFUSALS:
             raise busy("Too many logins from this address were refused.", int(REFUSALS_S))
 
     def _note_refusal(self, peer: str, now_s: float) -> None:

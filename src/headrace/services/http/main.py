@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -26,7 +27,10 @@ from headrace.services.http.limits import Limits
 
 Say = Callable[[str], None]
 
+log = logging.getLogger("headrace.http")
+
 BACKLOG = 1024
+KEPT_FILES = 512
 SWEEP_S = 5.0
 THREADS = 48
 LINGER_S = 2.0
@@ -109,6 +113,7 @@ class Site:
         }
         # Accepted, and not among the server's connections yet.
         self._coming: dict[HttpConnection, float] = {}
+        self._most = most_connections(settings.limits.connections)
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -147,7 +152,7 @@ class Site:
         return self.door.base
 
     def _connected(self) -> asyncio.BaseProtocol:
-        most = self._settings.limits.connections
+        most = self._most
         if len(self._server.connections) + len(self._coming) >= most:
             self._count_anew()
         if len(self._server.connections) + len(self._coming) >= most:
@@ -156,7 +161,8 @@ class Site:
         loop = asyncio.get_running_loop()
         coming = HttpConnection(self._server, loop=loop, **self._per_connection)
         coming.made, coming.offer = self._made, self._direct.offer
-        coming.misunderstood = self.door.misunderstood
+        coming.misunderstood, coming.owe = self.door.misunderstood, self.door.owe
+        coming.stalled, coming.stall_s = self.door.stalled, self._settings.limits.stall_s
         self._coming[coming] = loop.time()
         return coming
 
@@ -172,7 +178,10 @@ class Site:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._count_anew()
-            await self.door.sweep()
+            try:
+                await self.door.sweep()
+            except Exception:
+                log.exception("the door could not tidy up; it tries again")
 
     async def close(self) -> None:
         """Take no more, let requests under way end, write what is left."""
@@ -184,6 +193,18 @@ class Site:
         self._server.pre_shutdown()
         await self._server.shutdown(self._settings.limits.grace_s)
         await self.door.close()
+
+
+def most_connections(wanted: int) -> int:
+    """As many as the system has files for; some are kept back for the cluster. Without that the
+    door could accept nobody and reach nobody."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    most = min(wanted, max(files - KEPT_FILES, files // 2))
+    if most < wanted:
+        log.warning("%d files may be open: %d connections instead of %d", files, most, wanted)
+    return most
 
 
 class _OneTooMany(asyncio.Protocol):

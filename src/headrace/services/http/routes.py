@@ -206,6 +206,10 @@ def _named(part: str) -> str:
             part = unquote(part, errors="strict")
         except UnicodeDecodeError:
             raise Refusal(BAD_REQUEST, "The path is no UTF-8.") from None
+    elif not part.isascii():
+        raise Refusal(BAD_REQUEST, "Bytes beyond ASCII are percent-encoded in a path.")
+    if "\0" in part:  # which ends a text in C, so another name would be used
+        raise Refusal(BAD_REQUEST, "No name has a zero byte.")
     if not part or len(part) > LONGEST_NAME:
         raise Refusal(NOT_FOUND, "A name in the path is empty or too long.")
     return part

@@ -40,6 +40,9 @@ class CatchUp:
     async def beginnings(self) -> dict[int, int]:
         return await self._user.run(lambda: self._opened().beginnings(self._opened().partitions))
 
+    async def ends(self) -> dict[int, int]:
+        return await self._user.run(lambda: self._opened().ends(self._opened().partitions))
+
     async def at_time(self, wall_ms: int) -> dict[int, int]:
         return await self._user.run(
             lambda: self._opened().at_time(self._opened().partitions, wall_ms)

@@ -13,7 +13,7 @@ import time
 
 from headrace.client.async_consumer import AsyncConsumer
 from headrace.client.browsing import Browser
-from headrace.client.errors import ClientError, NoSuchTopic, Unreachable
+from headrace.client.errors import ClientError, LoginRefused, NoSuchTopic, Unreachable
 from headrace.client.records import TopicPartition
 from headrace.services.http.limits import Limits
 from headrace.services.http.recent_records import RecentRecords
@@ -142,8 +142,11 @@ class TopicFeed:
         return self.readers == 0 and time.monotonic() - self.left_s > IDLE_S
 
     async def close(self) -> None:
+        """Readers who are left hear why."""
         if self._reading is None:
             return
+        if self.failure is None and self.readers:
+            self.failure = LoginRefused("This user is not served any more; log in again.")
         self._reading.cancel()
         await asyncio.wait([self._reading])
         self._user.in_use -= 1

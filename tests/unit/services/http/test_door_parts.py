@@ -71,7 +71,7 @@ def test_instances_are_bounded_owned_and_end_when_idle() -> None:
     assert refused(404, registry.enter, "g", "a", "bo", 1.0).code == 40403
     assert registry.enter("g", "a", "ann", 200.0) == "A"
     assert registry.expired(600.0) == ["B"]  # the other one is in use
-    registry.leave("g", "a", 700.0)
+    registry.leave("g", "a", "ann", 700.0)
     assert registry.expired(999.0) == [] and registry.expired(1000.0) == ["A"]
 
 

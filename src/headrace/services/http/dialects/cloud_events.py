@@ -12,6 +12,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +21,7 @@ from headrace.client.records import Record
 from headrace.services.http.refusal import TOO_LARGE, Refusal, bad_payload
 from headrace.services.http.writes import (
     Write,
+    base64_bytes,
     decode_json,
     json_bytes,
     read_json,
@@ -74,6 +76,10 @@ def read_batch(body: bytes, most: int) -> list[Write]:
 def _write(given: Any) -> Write:
     event = require_object(given, "A CloudEvent")
     _require_event(event)
+    if "data_base64" in event:
+        base64_bytes(event["data_base64"], "data_base64")
+        if "data" in event:
+            raise bad_payload("A CloudEvent has data or data_base64, not both.")
     kind = f"{STRUCTURED}; charset=UTF-8".encode()
     return Write(json_bytes(event), _key(event), [(CONTENT_TYPE, kind)])
 
@@ -98,7 +104,10 @@ def _decoded(value: str) -> str:
     """As the HTTP binding has it: quotes and percent-encoded UTF-8."""
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = re.sub(r"\\(.)", r"\1", value[1:-1])
-    return unquote(value, errors="replace")
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise bad_payload("An attribute of the CloudEvent is no UTF-8.") from None
 
 
 # ---- out
@@ -109,8 +118,12 @@ def as_event(record: Record) -> str:
     try:
         return _dumps(_event_of(record))
     except (ValueError, RecursionError):
-        # It holds what JSON has no word for, such as 1e999: then it is bytes like any other.
-        return _dumps(_wrapped(record))
+        # It holds a number such as 1e999 or NaN, for which there is no word here: as bytes, then.
+        return _dumps(_wrapped(replace(record, value=None)) | {"data_base64": _base64(record)})
+
+
+def _base64(record: Record) -> str:
+    return base64.b64encode(record.value or b"").decode()
 
 
 def _event_of(record: Record) -> dict[str, Any]:
@@ -161,7 +174,7 @@ def _of_binary(record: Record, kind: str) -> dict[str, Any]:
         text = record.value.decode()
         event["data"] = decode_json(text) if is_json else text
     except UnicodeDecodeError:
-        event["data_base64"] = base64.b64encode(record.value).decode()
+        event["data_base64"] = _base64(record)
     except (ValueError, RecursionError):
         event["data"] = text
     return event

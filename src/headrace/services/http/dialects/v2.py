@@ -8,9 +8,10 @@ the other proxies do not know. Not done: Avro, Protobuf, JSON Schema; they need 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from headrace.services.http.refusal import (
     BAD_CONFIG,
@@ -53,7 +54,10 @@ NON_RETRIABLE, RETRIABLE = 1, 2  # `error_code` of one record
 _PLAIN_FIELDS = frozenset({"key", "value", "partition"})
 _FIELDS = _PLAIN_FIELDS | {"headers", "timestamp", *WHEN}
 _OFFSET_RESETS = ("earliest", "latest", "none")
-LARGEST_OFFSET = 2**63 - 1
+LARGEST_OFFSET = 2**63 - 2  # the one behind it must be a number of Kafka's, too
+LONGEST_NAME = 1024  # of a topic or a pattern of them
+MOST_MIN_BYTES = 100_000_000  # librdkafka takes no more
+_NUMBER = re.compile(r"-?[0-9]{1,11}")
 
 
 def read_produce(body: bytes, embedded: str, *, partition: int | None, most: int) -> list[Write]:
@@ -178,7 +182,7 @@ def read_new_instance(body: bytes) -> NewInstance:
         embedded,
         reset,
         commit == "true",
-        _number(given.get("fetch.min.bytes", 1), "fetch.min.bytes", lowest=-1),
+        _number(given.get("fetch.min.bytes", 1), "fetch.min.bytes", lowest=-1, most=MOST_MIN_BYTES),
         None if wait_ms is None else _number(wait_ms, "consumer.request.timeout.ms"),
     )
 
@@ -196,26 +200,33 @@ def _bad_config(why: str) -> Refusal:
     return Refusal(UNPROCESSABLE, f"Invalid consumer configuration: {why}", code=BAD_CONFIG)
 
 
-def _number(given: Any, what: str, lowest: int = 0) -> int:
+def _number(given: Any, what: str, lowest: int = 0, most: int = 2**31 - 1) -> int:
     """As a number, or as the text of one, which Confluent's examples use too."""
-    if isinstance(given, str) and given.lstrip("-").isdecimal() and len(given) < 12:
+    if isinstance(given, str) and _NUMBER.fullmatch(given):
         given = int(given)
-    if type(given) is not int or not lowest <= given <= 2**31 - 1:
-        raise _bad_config(f"{what} is a number.")
+    if type(given) is not int or not lowest <= given <= most:
+        raise _bad_config(f"{what} is a number between {lowest} and {most}.")
     return given
+
+
+def is_name(given: Any) -> TypeGuard[str]:
+    """A name that can be handed on: half of a surrogate pair, which JSON can say, would end the
+    whole door in librdkafka's bindings, and a zero byte would make it another name."""
+    return (
+        isinstance(given, str)
+        and 0 < len(given) <= LONGEST_NAME
+        and "\0" not in given
+        and not any("\ud800" <= c <= "\udfff" for c in given)
+    )
 
 
 def read_subscription(body: bytes, most: int = 1000) -> list[str]:
     """Topics by name; a pattern comes as `^...`, as Kafka's clients take it."""
     given = require_object(read_json(body), "The body")
     topics, pattern = given.get("topics"), given.get("topic_pattern")
-    if isinstance(pattern, str) and pattern and topics is None:
+    if is_name(pattern) and topics is None:
         return [pattern if pattern.startswith("^") else f"^{pattern}"]
-    if (
-        isinstance(topics, list)
-        and 0 < len(topics) <= most
-        and all(isinstance(each, str) and each for each in topics)
-    ):
+    if isinstance(topics, list) and 0 < len(topics) <= most and all(map(is_name, topics)):
         return topics
     raise bad_payload('The body is {"topics": ["orders"]} or {"topic_pattern": "ord.*"}.')
 
@@ -241,7 +252,7 @@ def _places(given: Any, most: int, what: str, *, with_offset: bool) -> list[tupl
         place = require_object(each, "A place")
         topic, partition = place.get("topic"), partition_of(place.get("partition"))
         offset = place.get("offset", 0)
-        if not isinstance(topic, str) or not topic or partition is None:
+        if not is_name(topic) or partition is None:
             raise bad_payload("A place has a topic and a partition.")
         if with_offset and (
             "offset" not in place or type(offset) is not int or not 0 <= offset <= LARGEST_OFFSET

@@ -90,7 +90,7 @@ async def bulk(exchange: Exchange) -> web.StreamResponse:
     sending = _Sending(exchange)
     try:
         rest, number = b"", 0
-        async for piece in exchange.pieces():
+        async for piece in exchange.pieces(least_rate=exchange.door.limits.body_rate):
             *lines, rest = (rest + piece).split(b"\n")
             await sending.send(lines, number)
             number += len(lines)

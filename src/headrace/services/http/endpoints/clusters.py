@@ -8,10 +8,12 @@ from aiohttp import web
 
 from headrace.client.topics import PartitionDescription, TopicDescription, TopicSummary
 from headrace.services.http.dialects import v3
+from headrace.services.http.dialects.v2 import is_name
 from headrace.services.http.exchange import Exchange, answer, nothing
 from headrace.services.http.refusal import Refusal, bad_payload, partition_not_found
 from headrace.services.http.writes import read_json, require_known, require_object
 
+MOST_PARTITIONS, MOST_REPLICAS = 100_000, 10_000  # librdkafka asks for no more
 NEW_TOPIC = frozenset(
     {"topic_name", "partitions_count", "replication_factor", "configs", "validate_only"}
 )
@@ -58,10 +60,14 @@ async def create_topic(exchange: Exchange) -> web.StreamResponse:
     name = given.get("topic_name")
     partitions = given.get("partitions_count", -1)
     replication = given.get("replication_factor", -1)
-    if not isinstance(name, str) or not name:
+    if not is_name(name):
         raise bad_payload("topic_name is a text.")
-    if type(partitions) is not int or type(replication) is not int:
-        raise bad_payload("partitions_count and replication_factor are numbers.")
+    for what, count, most in (
+        ("partitions_count", partitions, MOST_PARTITIONS),
+        ("replication_factor", replication, MOST_REPLICAS),
+    ):
+        if type(count) is not int or not -1 <= count <= most:
+            raise bad_payload(f"{what} is a number up to {most}; -1 takes the cluster's own.")
     if given.get("validate_only"):
         raise bad_payload("The door does not know validate_only.")
     settings = _settings(given.get("configs") or [])
@@ -81,7 +87,7 @@ def _settings(given: Any) -> dict[str, str]:
     for each in given:
         pair = require_object(each, "A config")
         name, value = pair.get("name"), pair.get("value")
-        if not isinstance(name, str) or not isinstance(value, str | int):
+        if not is_name(name) or not (is_name(value) or isinstance(value, int)):
             raise bad_payload("A config has a name and a value.")
         settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return settings

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from headrace.client.async_consumer import settled
 from headrace.client.records import TopicPartition
 from headrace.services.http.consumer_instance import ConsumerInstance
 from headrace.services.http.dialects import v2
@@ -57,7 +58,8 @@ async def delete(exchange: Exchange) -> web.StreamResponse:
     instance = exchange.door.instances.remove(
         exchange.params["group"], exchange.params["instance"], exchange.user.name
     )
-    await instance.close()
+    # Also if the caller does not wait for it: nobody else knows of it any more.
+    await settled(instance.close())
     return nothing()
 
 
@@ -69,7 +71,7 @@ async def _instance(exchange: Exchange) -> AsyncIterator[ConsumerInstance]:
     try:
         yield found
     finally:
-        instances.leave(group, name, time.monotonic())
+        instances.leave(group, name, exchange.user.name, time.monotonic())
 
 
 async def subscribe(exchange: Exchange) -> web.StreamResponse:
@@ -190,7 +192,7 @@ def read_at_once(
         most_bytes = min(wanted.most_bytes, AT_ONCE_BYTES)
         found = instance.records_at_once(wanted.form, most_bytes=most_bytes, most=wanted.most)
     finally:
-        door.instances.leave(group, name, now_s)
+        door.instances.leave(group, name, user.name, now_s)
     door.counters.records_out += len(found)
     return AtOnce(list_bytes(found), KINDS[wanted.embedded])
 

@@ -6,8 +6,14 @@ from aiohttp import web
 
 from headrace.services.http.dialects import v2
 from headrace.services.http.exchange import Exchange, answer
-from headrace.services.http.refusal import bad_payload
-from headrace.services.http.writes import base64_bytes, json_bytes, read_json, text_bytes
+from headrace.services.http.refusal import bad_payload, partition_not_found
+from headrace.services.http.writes import (
+    LARGEST_PARTITION,
+    base64_bytes,
+    json_bytes,
+    read_json,
+    text_bytes,
+)
 
 KEYS = ("key", "key_json", "key_base64")
 
@@ -16,8 +22,10 @@ async def cancel(exchange: Exchange) -> web.StreamResponse:
     """The wish is written; whether it came in time the topic of outcomes says."""
     given = exchange.query((*KEYS, "partition"))
     partition = given.get("partition")
-    if partition is not None and not partition.isdecimal():
+    if partition is not None and not (partition.isascii() and partition.isdecimal()):
         raise bad_payload("A partition is a number.")
+    if partition is not None and (len(partition) > 10 or int(partition) > LARGEST_PARTITION):
+        raise partition_not_found()
     sent = await exchange.user.producer.cancel(
         exchange.params["topic"],
         exchange.params["id"],

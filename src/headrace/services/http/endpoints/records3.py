@@ -19,7 +19,7 @@ from headrace.services.http.dialects.v2 import Unwritten
 from headrace.services.http.endpoints.clusters import require_cluster
 from headrace.services.http.endpoints.produce import KEY_HEADER, replayed, write
 from headrace.services.http.exchange import JSON, Exchange, line
-from headrace.services.http.refusal import TOO_LARGE, WRONG_KIND, Refusal, bad_payload
+from headrace.services.http.refusal import TOO_LARGE, WRONG_KIND, Refusal, bad_payload, busy
 from headrace.services.http.user_access import outcome_of, outgoing_of
 
 WINDOW = 256
@@ -35,7 +35,21 @@ async def records(exchange: Exchange) -> web.StreamResponse:
     whole = declared is not None and declared <= limits.body_bytes
     if whole or KEY_HEADER in headers or "Content-Encoding" in headers:
         return await _as_a_whole(exchange, cluster_id)
-    return await _Conversation(exchange, cluster_id).hold()
+    return await _counted(exchange, cluster_id)
+
+
+async def _counted(exchange: Exchange, cluster_id: str) -> web.StreamResponse:
+    """A conversation may last: it takes the place of a stream, not that of a request."""
+    door = exchange.door
+    if door.streams >= door.limits.streams:
+        raise busy(f"The door serves {door.limits.streams} streams at once; try again.", 5)
+    door.streams += 1
+    door.budget.leave()
+    try:
+        return await _Conversation(exchange, cluster_id).hold()
+    finally:
+        door.budget.requests += 1
+        door.streams -= 1
 
 
 async def _as_a_whole(exchange: Exchange, cluster_id: str) -> web.StreamResponse:

@@ -12,7 +12,7 @@ import json
 
 from aiohttp import web
 
-from headrace.client.errors import Unreachable
+from headrace.client.errors import ClientError, Unreachable
 from headrace.services.http.cluster_refusals import refusal_of
 from headrace.services.http.credentials import unauthorized
 from headrace.services.http.exchange import Exchange
@@ -79,6 +79,8 @@ class _Stream:
         headers = HEADERS | self._door.guard.cors(exchange.request.headers.get("Origin"))
         self._response = web.StreamResponse(headers=headers)
         self._made_anew = False
+        # Where we are further than the list that all readers share; it will come by these again.
+        self._ahead: dict[int, int] = {}
 
     async def run(self) -> web.StreamResponse:
         try:
@@ -89,8 +91,13 @@ class _Stream:
             self._response.enable_chunked_encoding()
             await self._response.prepare(self._exchange.request)
             await self._begun(cursor)
-            await self._flow(recent, cursor)
-        except (TimeoutError, ConnectionError):
+            try:
+                await self._flow(recent, cursor)
+            except Refusal as refusal:
+                await self._tell_failure(refusal)
+            except ClientError as failure:
+                await self._tell_failure(refusal_of(failure))
+        except ConnectionError:
             pass  # nobody reads
         finally:
             self._catch_up.close()
@@ -103,8 +110,7 @@ class _Stream:
             cursor = Cursor.read(last)
             if cursor.topic_mark == self._feed.mark:
                 known = {p: cursor.next.get(p, 0) for p in recent.next}
-                if any(known[p] > recent.next[p] for p in known):
-                    raise Refusal(UNPROCESSABLE, "Last-Event-ID lies behind the end of the topic.")
+                await self._require_before_end(known, recent)
                 return known
             self._made_anew = True
             return await self._catch_up.beginnings()
@@ -114,6 +120,14 @@ class _Stream:
             return await self._catch_up.beginnings()
         assert isinstance(self._asked.begin, int)
         return await self._catch_up.at_time(self._asked.begin)
+
+    async def _require_before_end(self, known: dict[int, int], recent: RecentRecords) -> None:
+        """Another door, or this reader itself, may have been ahead of what the feed has read."""
+        if all(offset <= recent.next[p] for p, offset in known.items()):
+            return
+        ends = await self._catch_up.ends()
+        if any(offset > ends.get(p, offset) for p, offset in known.items()):
+            raise Refusal(UNPROCESSABLE, "Last-Event-ID lies behind the end of the topic.")
 
     async def _begun(self, cursor: dict[int, int]) -> None:
         """An event with an id: a reader that comes again before the first record goes on here."""
@@ -153,6 +167,8 @@ class _Stream:
 
     async def _from_memory(self, recent: RecentRecords, number: int, cursor: dict[int, int]) -> int:
         asked = self._asked
+        if self._ahead:
+            return await self._past_what_was_sent(recent, number, cursor)
         if asked.lets_all_through:
             count, events = recent.events_since(number, MOST_RECORDS, asked.form, event_of)
         else:
@@ -170,6 +186,17 @@ class _Stream:
             await self._write(events)
         return number + count
 
+    async def _past_what_was_sent(
+        self, recent: RecentRecords, number: int, cursor: dict[int, int]
+    ) -> int:
+        """The list comes to records that this reader has got from the cluster already."""
+        found = recent.since(number, MOST_RECORDS)
+        events = [self._own_event(each, cursor) for each in found]
+        reached = Cursor.read(found[-1].cursor).next
+        self._ahead = {p: at for p, at in self._ahead.items() if at > reached.get(p, 0)}
+        await self._write(b"".join(events))
+        return number + len(found)
+
     async def _join(self, recent: RecentRecords, cursor: dict[int, int]) -> int:
         """What the list holds behind our place, record by record: from here on we are in it."""
         number = recent.first
@@ -180,6 +207,7 @@ class _Stream:
             events = [self._own_event(each, cursor) for each in found]
             number += len(found)
             await self._write(b"".join(events))
+        self._ahead = {p: at for p, at in cursor.items() if at > recent.next.get(p, at)}
         return number
 
     def _own_event(self, recent: Recent, cursor: dict[int, int]) -> bytes:
@@ -196,6 +224,12 @@ class _Stream:
     async def _read_on(self, cursor: dict[int, int]) -> None:
         try:
             passage = await self._catch_up.read(dict(cursor))
+        except Refusal as refusal:
+            if refusal.retry_after_s is None:
+                raise
+            await self._write(b": the door is busy\n\n")
+            await asyncio.sleep(refusal.retry_after_s)
+            return
         except Unreachable:
             await self._write(b": the cluster does not answer\n\n")
             await asyncio.sleep(1)
@@ -231,14 +265,7 @@ class _Stream:
     async def _write(self, events: bytes) -> None:
         if not events:
             return
-        try:
-            async with asyncio.timeout(self._door.limits.stall_s):
-                await self._response.write(events)
-        except TimeoutError:
-            self._door.counters.stalled += 1
-            if (transport := self._exchange.request.transport) is not None:
-                transport.abort()  # what it has not taken is not kept for it
-            raise
+        await self._response.write(events)  # a reader that takes nothing is cut by its connection
 
 
 ENDPOINTS = {"stream": stream}
