@@ -28,7 +28,6 @@ from headrace.client.fetched import (
     RECORDS_PER_FETCH,
     Fetched,
     deserialized,
-    ends_of_rows,
     is_of,
     place_of,
     record_of,
@@ -37,7 +36,7 @@ from headrace.client.fetched import (
 from headrace.client.one_thread import OneThread
 from headrace.client.places import Offsets, Places
 from headrace.client.rebalancing import OnPartitions, Rebalancing, cooperative
-from headrace.client.records import K, Record, TopicPartition, V, as_places
+from headrace.client.records import K, Record, TopicPartition, V, as_names, as_places
 from headrace.client.refusals import Refusals
 from headrace.client.serializers import Deserializer
 from headrace.client.starting import OffsetReset, consumer_defaults, start_offset
@@ -103,13 +102,11 @@ class Consumer(Generic[K, V]):
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Share these topics with the group; a name that begins with ^ is a regular expression."""
-        if isinstance(topics, str):
-            raise Misuse(f'Topics are a list: ["{topics}"].')
         if not self.group:
             raise Misuse("Only a group can subscribe: give group=, or assign partitions by hand.")
-        hears = self._rebalancing
+        names, hears = as_names(topics), self._rebalancing
         told = {"on_assign": hears.assigned, "on_revoke": hears.revoked, "on_lost": hears.lost}
-        self._call(lambda: self._native.subscribe(list(topics), **told))
+        self._call(lambda: self._native.subscribe(names, **told))
         self._reads = True
 
     def assign(self, partitions: Partitions | Offsets) -> None:
@@ -190,23 +187,8 @@ class Consumer(Generic[K, V]):
             pass
 
     def give_messages(self, most: int) -> list[Message]:
-        """As `give`, for a program that only passes records on: as librdkafka has them, which
-        saves half of what a small record costs. Deserializers are not asked."""
-        messages: list[Message] = []
-        ready = self._fetched.ready
-        while ready and len(messages) < most:
-            message = ready[0]
-            if message.error() is None:
-                messages.append(ready.popleft())
-                continue
-            if messages:
-                break  # the next call comes upon it
-            ready.popleft()
-            if (said := self._said(message)) is not None:
-                raise said
-        for message in ends_of_rows(messages):
-            self._places.gave(message.topic() or "", message.partition() or 0, message.offset())  # type: ignore[arg-type]
-        return messages
+        """As `give`, as librdkafka has them (`fetched.py`); deserializers are not asked."""
+        return self._fetched.given(most, self._said, self._places.gave)
 
     def give(self, most: int) -> list[Record[K, V]]:
         """At most so many records that were fetched already. Part of `batch`."""

@@ -98,6 +98,17 @@ def header_list(given: GivenHeaders | None) -> HeaderList:
         raise Misuse('Headers are {"name": "value"} or pairs [("name", b"value")].') from failure
 
 
+def as_names(topics: Sequence[str]) -> list[str]:
+    """Names of topics that librdkafka may see: its bindings end the whole process for a text with
+    half of a surrogate pair, and a zero byte would make it another name."""
+    if isinstance(topics, str):
+        raise Misuse(f'Topics are a list: ["{topics}"].')
+    for name in topics:
+        if "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
+            raise Misuse(f"{name!r} is no name of a topic.")
+    return list(topics)
+
+
 def as_places(given: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Plain pairs do as well; the mere name of a topic does not."""
     for place in [given] if isinstance(given, str) else given:

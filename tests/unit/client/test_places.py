@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import KafkaError, Message
 
+from headrace.client.errors import Misuse
 from headrace.client.fetched import Fetched
 from headrace.client.places import Places
-from headrace.client.records import TopicPartition
+from headrace.client.records import TopicPartition, as_names
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -70,3 +72,10 @@ def test_errors_are_neither_held_nor_forgotten() -> None:
     fetched.add([trouble])
     fetched.forget({A})
     assert list(fetched.ready) == [trouble]
+
+
+@pytest.mark.parametrize("topics", ["t", ["a\0b"], ["\ud800"], ["t", "^x\udfff"]])
+def test_names_that_would_end_the_process_are_refused(topics: list[str]) -> None:
+    with pytest.raises(Misuse):
+        as_names(topics)
+    assert as_names(["t", "^ä.*"]) == ["t", "^ä.*"]

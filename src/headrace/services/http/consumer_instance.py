@@ -13,11 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from confluent_kafka import Message
-
 from headrace.client.async_consumer import AsyncConsumer, settled
 from headrace.client.errors import ClientError
-from headrace.client.fetched import ends_of_rows, place_of
+from headrace.client.fetched import NativeMessage, ends_of_rows, place_of
 from headrace.client.records import TopicPartition
 from headrace.client.starting import OffsetReset
 from headrace.services.http.dialects.v2 import NewInstance
@@ -40,7 +38,7 @@ class ConsumerInstance:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._one_at_a_time = asyncio.Lock()
-        self._kept: deque[Message] = deque()  # read, and did not fit the last answer
+        self._kept: deque[NativeMessage] = deque()  # read, and did not fit the last answer
         self._given: dict[TopicPartition, int] = {}  # where the last answers end
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at_s = 0.0
@@ -134,7 +132,7 @@ class ConsumerInstance:
     def _taken(self, form: Form, most_bytes: int, most: int) -> list[str]:
         """As many as fit; a record that has no such form is refused when it comes first."""
         documents: list[str] = []
-        given: list[Message] = []
+        given: list[NativeMessage] = []
         kept, shown, size = self._kept, of_messages(form), 0
         try:
             while kept and len(documents) < most:

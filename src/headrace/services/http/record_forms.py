@@ -12,16 +12,14 @@ import json
 from binascii import b2a_base64
 from collections.abc import Callable
 
-from confluent_kafka import Message
-
-from headrace.client.fetched import record_of
+from headrace.client.fetched import NativeMessage, record_of
 from headrace.client.records import Record
 from headrace.services.http.dialects import cloud_events, v2
 from headrace.services.http.refusal import NOT_JSON, UNPROCESSABLE, Refusal
 from headrace.services.http.writes import decode_json
 
 Form = Callable[[Record], str]
-MessageForm = Callable[[Message], str]
+MessageForm = Callable[[NativeMessage], str]
 AUTO, CLOUD_EVENTS = "auto", "cloudevents"
 _NULL = "null"
 # What a document of JSON begins with; white space first is rare, and then it is a text.
@@ -43,7 +41,7 @@ def as_binary(record: Record) -> str:
     return _v2(record, _base64(record.key), _base64(record.value))
 
 
-def binary_message(message: Message) -> str:
+def binary_message(message: NativeMessage) -> str:
     """`as_binary` of a message of librdkafka, for answers of many."""
     key: bytes | None = message.key()
     value: bytes | None = message.value()
