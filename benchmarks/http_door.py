@@ -253,14 +253,14 @@ def in_turn(servers: list[Server], slices: int) -> Iterator[tuple[int, Server]]:
 
 
 def measure(bootstrap: str, seconds: float, slices: int, count: int) -> None:
+    found: dict[str, dict[str, list[float]]] = {"headrace": {}, "plain": {}}
+
+    def note(server: Server, sample: Sample) -> None:
+        for what, value in sample.items():
+            found[server.name].setdefault(what, []).append(value)
+
     with started("headrace", bootstrap) as ours, started("plain", bootstrap) as theirs:
         servers = [ours, theirs]
-        found: dict[str, dict[str, list[float]]] = {each.name: {} for each in servers}
-
-        def note(server: Server, sample: Sample) -> None:
-            for what, value in sample.items():
-                found[server.name].setdefault(what, []).append(value)
-
         for server in servers:
             produce(server, seconds)  # warm
         for _, server in in_turn(servers, slices):
@@ -272,8 +272,9 @@ def measure(bootstrap: str, seconds: float, slices: int, count: int) -> None:
             fleet.close()
         for _, server in in_turn(servers, 3):
             note(server, asyncio.run(bulk(server.port, server.pid)))
-        note(ours, asyncio.run(streams(ours.port, ours.pid, count, bootstrap)))
-        note(ours, {"door MB": memory(ours.pid).resident_mb})
+    with started("headrace", bootstrap) as fresh:
+        note(fresh, asyncio.run(streams(fresh.port, fresh.pid, count, bootstrap)))
+        note(fresh, {"door MB": memory(fresh.pid).resident_mb})
     tell(found)
 
 

@@ -90,7 +90,7 @@ class _Direct:
 
     __slots__ = (
         *("_access", "_connection", "_door", "_endpoint", "_lease", "_method", "_path"),
-        "_started",
+        *("_is_answered", "_started"),
     )
 
     def __init__(
@@ -106,6 +106,7 @@ class _Direct:
         self._door, self._connection, self._access = door, connection, access
         self._method, self._path, self._endpoint = method, path, endpoint
         self._lease = Lease(door.budget)
+        self._is_answered = False
 
     # ---- writing
 
@@ -198,6 +199,10 @@ class _Direct:
         self._answer(self._door.refused(refusal))
 
     def _answer(self, answer: QuickAnswer) -> None:
+        """Once: a fault in here comes back as a wish to answer with it."""
+        if self._is_answered:
+            return
+        self._is_answered = True
         door = self._door
         door.budget.leave()
         self._lease.end()

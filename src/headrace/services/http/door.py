@@ -126,8 +126,10 @@ class Door:
         except ClientError as failure:
             response = _shown(self.refused(refusal_of(failure)))
         except (asyncio.CancelledError, ConnectionError):
+            # The end of a stream, whose reader leaves when it likes, or a caller who did not wait.
+            status = 200 if request.writer.output_size > 0 else self.GONE
             peer = request.remote or ""
-            self.note(endpoint, self.GONE, started, peer, user, request.method, path)
+            self.note(endpoint, status, started, peer, user, request.method, path)
             raise
         except Exception:
             log.exception(FAULT, endpoint)
