@@ -32,9 +32,9 @@ from .processes import memory, processor_seconds
 
 CONNECTIONS = 32
 READERS = 4
-READS = 200  # answers to each reader, in a slice
+READS = 100  # answers to each reader, in a slice
 STORED = 50_000
-BULK_LINES = 50_000
+BULK_LINES = 20_000
 TOPIC = "measured"
 V2 = "application/vnd.kafka.v2+json"
 ONE = json.dumps({"records": [{"key": "7", "value": {"total": 3, "text": "x" * 60}}]}).encode()
@@ -256,6 +256,7 @@ def measure(bootstrap: str, seconds: float, slices: int, count: int) -> None:
     found: dict[str, dict[str, list[float]]] = {"headrace": {}, "plain": {}}
 
     def note(server: Server, sample: Sample) -> None:
+        sys.stderr.write(f"{server.name}: {sample}\n")
         for what, value in sample.items():
             found[server.name].setdefault(what, []).append(value)
 
