@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.active_controller import ActiveController
-from headrace.broker.broker import Broker, inter_broker_listener
+from headrace.broker.broker import Broker
 from headrace.broker.cluster_membership import ClusterMembership
 from headrace.broker.controller_channel import ControllerChannel
 from headrace.broker.forwarding import Forwarding
 from headrace.broker.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica_fetching import inter_broker_listener
 from headrace.broker_probes import BrokerProbes
 from headrace.controller_at_hand import ControllerAtHand
 from headrace.controller_elsewhere import ControllerElsewhere

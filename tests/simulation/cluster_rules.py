@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.broker.broker import Broker
+from headrace.broker.confirmed_reads import Read
 from headrace.broker.coordinators import Coordinator
 from headrace.consensus.quorum import vote_rules
 from headrace.consensus.quorum.roles import Leader
@@ -52,6 +53,10 @@ def coordinators_answer_before_replication(patch: Patch) -> None:
     patch.setattr(Coordinator, "_when_committed", lambda self, leader, response, now: response)
 
 
+def coordinators_tell_without_a_word_of_their_followers(patch: Patch) -> None:
+    patch.setattr(Read, "is_confirmed", True)
+
+
 def flushes_do_nothing(patch: Patch) -> None:
     """`headrace.durability=disk` that believes a disk which has not written anything."""
     patch.setattr(VirtualFile, "flush", lambda self: None)
@@ -74,5 +79,6 @@ CAUGHT_BY: dict[Rule, int] = {
     aborted_transactions_are_not_told: 1,
     duplicates_are_appended_again: 2,
     coordinators_answer_before_replication: 1,
+    coordinators_tell_without_a_word_of_their_followers: 18,
     flushes_do_nothing: 0,
 }

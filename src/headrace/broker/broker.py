@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.confirmed_reads import ConfirmedReads
 from headrace.broker.controller_port import ControllerPort
 from headrace.broker.coordinators import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
@@ -18,7 +19,7 @@ from headrace.broker.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.in_sync_upkeep import InSyncUpkeep
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIds
-from headrace.broker.replica_fetching import ReplicaFetching
+from headrace.broker.replica_fetching import ReplicaFetching, inter_broker_listener
 from headrace.broker.start_offsets import StartOffsets
 from headrace.broker.topics import Topic, Topics
 from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
@@ -103,6 +104,7 @@ class Broker:
         "selects_by_rack",
         "tells_followers_at_once",
         "folder_moves",
+        "confirmed_reads",
     )
 
     def __init__(
@@ -174,6 +176,7 @@ class Broker:
         self.in_sync_upkeep = InSyncUpkeep(self)
         self.replica_fetching = ReplicaFetching(self, peers)
         self.folder_moves: FolderMoves  # the node says it: they need flushes
+        self.confirmed_reads = ConfirmedReads(purgatory)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         # by FindCoordinator's types
@@ -481,13 +484,6 @@ class Broker:
         for index in range(len(described.partitions)):
             self.partitions.delete(described.name, index)
             yield
-
-
-def inter_broker_listener(values: Mapping[str, Any]) -> str:
-    """The name of the listener by which brokers reach each other."""
-    named: str | None = values["inter.broker.listener.name"]
-    protocol: str = values["security.inter.broker.protocol"]
-    return named.upper() if named else protocol
 
 
 def _tells_the_same(before: MetadataImage, image: MetadataImage) -> bool:

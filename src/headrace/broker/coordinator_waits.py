@@ -3,7 +3,8 @@
 A wait ends in one of three ways. The high watermark passes what the answer speaks of: it leaves.
 Another broker leads the partition, or the disk has refused the record: NOT_COORDINATOR. The time
 is up, because too few replicas have the record: COORDINATOR_NOT_AVAILABLE, as with Apache Kafka;
-the record stays in the log then, and may count later.
+the record stays in the log then, and may count later. A read whose followers have not confirmed
+that this broker still leads when the time is up ends with NOT_COORDINATOR: somebody else may.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.broker.confirmed_reads import Read
 from headrace.coordination.shard import Later
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.replica import PartitionLeader
@@ -35,6 +37,23 @@ def wait_for_commit(
         return None
 
     return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader])
+
+
+def wait_for_confirmation(read: Read, offset: int, response: Any, deadline_ms: int) -> Parked:
+    leader, led_since = read.leader, read.led_since
+
+    def attempt(expired: bool) -> Any | None:
+        require_kept(leader, offset, led_since)
+        is_committed = leader.high_watermark >= offset
+        if is_committed and read.is_confirmed:
+            return response
+        if expired:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR if is_committed else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+        return None
+
+    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[leader, read])
 
 
 def require_kept(leader: PartitionLeader, offset: int, led_since: int) -> None:

@@ -1,11 +1,12 @@
 """The coordinators on this broker: an internal topic each, and a shard on every partition it leads.
 
 `ask` brings a request to its shard and answers when the log is committed so far: at once where
-appends commit at once, else by `Parked` on the partition (`coordinator_waits.py`). `follow` opens
-and drops shards as the metadata image says: a shard whose log holds something is loaded in slices,
-and clients hear COORDINATOR_LOAD_IN_PROGRESS meanwhile; when another broker leads the partition,
-its shard goes, and whoever waits hears NOT_COORDINATOR. `tick` lets time pass. The state machines
-know nothing of partitions, requests that wait or topics to be created; that is here.
+appends commit at once, else by `Parked` on the partition (`coordinator_waits.py`). `read` and
+`look` also wait until followers have confirmed that nobody else leads (`confirmed_reads.py`).
+`follow` opens and drops shards as the metadata image says: a shard whose log holds something is
+loaded in slices, and clients hear COORDINATOR_LOAD_IN_PROGRESS meanwhile; when another broker leads
+the partition, its shard goes, and whoever waits hears NOT_COORDINATOR. `tick` lets time pass. The
+state machines know nothing of partitions, requests that wait or topics to be created; that is here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.broker.coordinator_waits import wait_for_commit, wait_for_later
+from headrace.broker.confirmed_reads import ConfirmedReads
+from headrace.broker.coordinator_waits import (
+    wait_for_commit,
+    wait_for_confirmation,
+    wait_for_later,
+)
 from headrace.broker.partition_journal import PartitionJournal, journal_of
 from headrace.broker.topics import Topic
 from headrace.coordination.deadlines import NEVER_MS
@@ -58,6 +64,7 @@ class Coordinator:
         "_new_machine",
         "_compression",
         "_purgatory",
+        "_reads",
         "_appended",
         "_loads",
         "_commit_timeout_ms",
@@ -73,6 +80,7 @@ class Coordinator:
         new_machine: Callable[[list[Later]], Machine],
         topic_rules: TopicRules,
         purgatory: Purgatory,
+        reads: ConfirmedReads,
         appended: Callable[[PartitionLeader], None],
         loads: Lane,
         commit_timeout_ms: Callable[[], int],
@@ -86,6 +94,7 @@ class Coordinator:
         self.topic_rules = topic_rules
         self._new_machine = new_machine
         self._purgatory = purgatory
+        self._reads = reads
         self._appended = appended  # tells readers of the partition, asks for flushes
         self._loads = loads
         self._commit_timeout_ms = commit_timeout_ms  # how long an answer waits for replicas
@@ -133,6 +142,28 @@ class Coordinator:
         if leader.high_watermark < leader.log.end_offset:
             return self._when_committed(leader, response, now)
         return response
+
+    def read(
+        self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | Parked:
+        """What the key's shard knows, once it is certain that no other coordinator knows more."""
+        shard = self.shard_of(key)
+        response = self._run(shard, now, decide, *arguments)
+        wait = self._wait_to_tell(journal_of(shard).leader, response, now)
+        return response if wait is None else wait
+
+    def _wait_to_tell(self, leader: PartitionLeader, response: Any, now: Now) -> Parked | None:
+        """None: it may be told at once."""
+        if leader.leading is None:  # nobody else has a replica
+            if leader.high_watermark < leader.log.end_offset:
+                return self._when_committed(leader, response, now)
+            return None
+        now_ms = now.monotonic_ms
+        deadline_ms = now_ms + self._commit_timeout_ms()
+        read = self._reads.begin(leader, now_ms, deadline_ms)
+        if read.is_confirmed and leader.high_watermark >= leader.log.end_offset:
+            return None
+        return wait_for_confirmation(read, leader.log.end_offset, response, deadline_ms)
 
     def _run(self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
         """The answer, whether it may leave yet or not."""
@@ -293,9 +324,9 @@ class Coordinator:
         """What `look` finds in the key's shard, which may be told when `waits` are over."""
         shard = self.shard_of(key)
         answer = self._run(shard, now, look, key)
-        leader = journal_of(shard).leader
-        if leader.high_watermark < leader.log.end_offset:
-            waits.append(self._when_committed(leader, True, now))
+        wait = self._wait_to_tell(journal_of(shard).leader, True, now)
+        if wait is not None:
+            waits.append(wait)
         return answer
 
     def uncommitted(self, now: Now) -> list[Parked]:

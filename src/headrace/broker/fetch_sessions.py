@@ -83,6 +83,7 @@ class FetchSession:
         "rights",
         "counted",
         "is_followers",
+        "answered_at",
     )
 
     def __init__(self, session_id: int, *, by_id: bool, is_followers: bool = False) -> None:
@@ -95,6 +96,7 @@ class FetchSession:
         self.waiting: dict[Any, None] = {}
         self.used_at_ms = 0
         self.counted = 0  # of its entries, in the sum over all sessions
+        self.answered_at = 0  # which answer to followers its last one was (confirmed_reads.py)
         self.rights = (
             0  # the change of access control entries that its partitions were held against
         )

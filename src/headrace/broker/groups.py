@@ -43,6 +43,7 @@ class GroupCoordinator(Coordinator):
             self._machine,
             self._topic_rules,
             broker.purgatory,
+            broker.confirmed_reads,
             broker.coordinator_appended,
             broker.loads,
             lambda: int(broker.values["offsets.commit.timeout.ms"]),

@@ -12,7 +12,7 @@ A node that has every partition alone has no fetcher, and pays one truth test pe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,13 @@ class ReplicaFetching:
     def following(self) -> int:
         """Replicas that fetch from another broker."""
         return len(self._leaders)
+
+
+def inter_broker_listener(values: Mapping[str, Any]) -> str:
+    """The name of the listener by which brokers reach each other."""
+    named: str | None = values["inter.broker.listener.name"]
+    protocol: str = values["security.inter.broker.protocol"]
+    return named.upper() if named else protocol
 
 
 def _size_of(response: FetchResponse) -> tuple[int, int]:

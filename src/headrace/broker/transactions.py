@@ -72,6 +72,7 @@ class TransactionCoordinator(Coordinator):
             self._machine,
             self._topic_rules,
             broker.purgatory,
+            broker.confirmed_reads,
             self._written_at_once,
             broker.loads,
             lambda: int(broker.values["request.timeout.ms"]),

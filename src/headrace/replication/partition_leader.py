@@ -166,6 +166,13 @@ class LeaderRole:
         """Those that may be in the ISR by now; the high watermark waits for all of them."""
         return self.isr if self.joining is None else self.isr | {self.joining}
 
+    def possible_successors(self, min_in_sync: int) -> frozenset[int]:
+        """Those that may have been elected while we do not know it. Whoever left the ISR when it
+        was small may be elected too, if nobody is left in it (KIP-966)."""
+        enough = len(self.isr) >= min_in_sync
+        found = self.maximal_isr if enough else frozenset(self.followers)
+        return found - {self.broker.id}
+
     def committed(self, own_end: int, end_offset: int, min_in_sync: int) -> int:
         """Up to where all have the log for whom acks=all waits; UNKNOWN: cannot be said now.
 

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 NOBODY = ThisBroker(-1)  # of a replica that was given no broker: it is alone
 NOT_LEADING = -1
+NO_ONE: frozenset[int] = frozenset()
 
 
 L = TypeVar("L", bound=Log)
@@ -369,6 +370,11 @@ class Replica(Generic[L]):
         if epoch < last_epoch or end_offset < offset:
             return epoch, end_offset
         return None
+
+    def possible_successors(self) -> frozenset[int]:
+        """Replicas of which one may lead by now, if this one was deposed and does not know it."""
+        leading = self.leading
+        return NO_ONE if leading is None else leading.possible_successors(self.min_in_sync)
 
     def low_watermark(self) -> int:
         """What all replicas have deleted lies before it."""

@@ -5,9 +5,10 @@
 
 Lines that begin with # are comments. `cluster of 3` begins a story: each node is broker and
 controller, with Kafka's own times (a session ends after 9 s, a follower lags after 30 s). Partition
-0 of `orders` has its replicas on brokers 1, 2 and 3, in this order, and needs two in sync. A
-`crash` is a machine that loses what was not flushed; a `kill` ends the process alone. What may
-stand on the left is in COMMANDS, on the right in FACTS; both are matched as whole lines.
+0 of `orders` has its replicas on brokers 1, 2 and 3, in this order, and needs two in sync; so has
+the only partition of `__consumer_offsets`, where the group `billing` has its offset. A `crash` is a
+machine that loses what was not flushed; a `kill` ends the process alone. What may stand on the left
+is in COMMANDS, on the right in FACTS; both are matched as whole lines.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from headrace.protocol.messages import (
     add_raft_voter,
     create_topics,
     elect_leaders,
+    offset_commit,
+    offset_fetch,
     produce,
     remove_raft_voter,
 )
 from headrace.protocol.record_batch import Record, build
 from headrace.simulator.cluster.consumers import values_in
+from headrace.simulator.cluster.scripts import OFFSETS
+from headrace.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
 from headrace.simulator.whole_nodes import CLIENTS, CLUSTER_ID, Cluster, Member
 
-TOPIC = "orders"
+TOPIC, GROUP = "orders", "billing"
 NOT_YET = "no answer yet"
 
 
@@ -63,13 +68,16 @@ class Story:
             1,
             min_insync_replicas=2,
             default_replication_factor=3,
+            offsets_topic_num_partitions=1,
             headrace_durability=durability or "page-cache",
         )
         self.cluster.start()
         self.cluster.wait_until_ready()
         assigned = create_topics.CreatableReplicaAssignment(0, [1, 2, 3])
-        topic = create_topics.CreatableTopic(TOPIC, -1, -1, [assigned])
-        request = create_topics.CreateTopicsRequest([topic], 5_000)
+        topics = [
+            create_topics.CreatableTopic(name, -1, -1, [assigned]) for name in (TOPIC, OFFSETS)
+        ]
+        request = create_topics.CreateTopicsRequest(topics, 5_000)
         answers: list[Any] = []
         self.member("1").ask(CLIENTS, create_topics, request, answers.append)
         self.cluster.wait(lambda: answers)
@@ -93,6 +101,28 @@ class Story:
             self.answers[name] = CODES[code]
 
         target.ask(CLIENTS, produce, request, answered)
+
+    def commit(self, offset: str, name: str, node: str) -> None:
+        part = offset_commit.OffsetCommitRequestPartition(0, int(offset))
+        topic = offset_commit.OffsetCommitRequestTopic(TOPIC, partitions=[part])
+        request = offset_commit.OffsetCommitRequest(GROUP, -1, "", topics=[topic])
+        self.answers[name] = NOT_YET
+
+        def answered(response: Any) -> None:
+            self.answers[name] = CODES[response.topics[0].partitions[0].error_code]
+
+        self.member(node).ask(CLIENTS, offset_commit, request, answered, BY_NAME)
+
+    def ask_for_offset(self, node: str, name: str) -> None:
+        self.answers[name] = NOT_YET
+
+        def answered(response: Any) -> None:
+            found = offsets_of(response)
+            code = CODES[response.groups[0].error_code]
+            self.answers[name] = code if found is None else f"offset {found[0]}"
+
+        request = offset_request(GROUP, TOPIC, [0])
+        self.member(node).ask(CLIENTS, offset_fetch, request, answered, BY_NAME)
 
     def crash(self, nodes: str) -> None:
         for node in numbers(nodes):
@@ -181,6 +211,9 @@ class Story:
     def acknowledged(self, name: str, negated: str | None) -> None:
         assert (self.answers[name] == "NONE") is (negated is None), self.answers[name]
 
+    def told(self, name: str, offset: str) -> None:
+        assert self.answers[name] == f"offset {offset}", self.answers[name]
+
     def waits(self, name: str) -> None:
         assert self.answers[name] == NOT_YET, self.answers[name]
 
@@ -217,6 +250,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"cluster of 3(?: with durability (disk))?", Story.begin),
     (r"run ([\d.]+)s", Story.run),
     (r"produce (\w+) acks=(all|1)(?: at (\d))?", Story.produce),
+    (r"commit (\d+) as (\w+) at (\d)", Story.commit),
+    (r"ask (\d) for the offset as (\w+)", Story.ask_for_offset),
     (r"crash ([\d, ]+)", Story.crash),
     (r"kill (\d)", Story.kill),
     (r"stop (\d)", Story.stop),
@@ -239,6 +274,7 @@ FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"nodes ([\d, ]+) believe to be the controller", Story.believe_to_control),
     (r"(\w+) is answered (\w+)", Story.answered),
     (r"(\w+) is (not )?acknowledged", Story.acknowledged),
+    (r"(\w+) is told (-?\d+)", Story.told),
     (r"(\w+) waits", Story.waits),
     (r"node (\d) (has|lacks) (\w+)", Story.has),
     (r"node (\d) is down", Story.is_down),

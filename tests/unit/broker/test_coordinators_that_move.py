@@ -18,6 +18,7 @@ from headrace.protocol.messages import (
     offset_fetch,
 )
 from tests.unit.broker.bench import PARKED, Bench
+from tests.unit.broker.following import Following
 from tests.unit.broker.test_replicas_of_others import BOTH, HERE, THERE, change, coordinator
 
 OFFSETS = "__consumer_offsets"
@@ -77,11 +78,10 @@ def step_down(bench):
 
 
 def follower_fetches(bench, offset):
-    """What broker 2 asks for next: it has all before."""
-    leader = bench.node.broker.topics.by_name[OFFSETS].replicas[0]
-    leader.leading.followers[THERE].end_offset = offset
-    leader.advance()
-    bench.settle()
+    """What broker 2 asks for next: it has all before, and asks on."""
+    follower = Following(bench, OFFSETS, THERE)
+    follower.asks(offset)
+    follower.asks()
 
 
 def test_a_large_partition_is_loaded_between_the_requests_of_others(bench, monkeypatch):
@@ -179,7 +179,10 @@ def test_without_enough_replicas_nothing_is_taken_and_nothing_changes(bench):
     bench.alter(2, OFFSETS, min_insync_replicas=2)
     lead(bench, isr=(HERE,))
     assert commit(bench, "billing", [(0, 6)]) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert fetch_offsets(bench, "billing") == {"billing": {0: 5}}
+    reader = bench.connect()
+    assert fetch_offsets(bench, "billing", session=reader) == PARKED, "the other may be elected"
+    follower_fetches(bench, 1)
+    assert told(bench.answer_on(reader, offset_fetch, 8)) == {"billing": {0: 5}}
 
 
 def test_each_answer_that_waits_says_that_the_coordinator_has_moved(bench):

@@ -101,6 +101,8 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
             session, entries = None, named_entries(request, None, by_id)
         elif broker.authorizer is not None:
             session.rights_are_of(broker.authorizer.changes)
+        if follower is not None and session is not None and broker.confirmed_reads.pending:
+            broker.confirmed_reads.fetched(session, follower[0], now_ms)
         if incremental and session is not None and not session.entries:
             broker.fetch_sessions.close(session.id)  # everything was forgotten
             session, incremental = None, False
@@ -239,7 +241,14 @@ class Fetch:
     def is_enough(self) -> bool:
         if self.total_bytes >= self.min_bytes or self.has_error or not self.entries_in_all():
             return True
-        return self.follower is not None and self.broker.tells_followers_at_once and self.has_news()
+        return self.follower is not None and self.is_enough_for(self.follower[0])
+
+    def is_enough_for(self, follower: int) -> bool:
+        """Of a follower's fetch without records."""
+        broker, reads = self.broker, self.broker.confirmed_reads
+        if reads.pending and self.session is not None and reads.is_hurried(self.session, follower):
+            return True
+        return broker.tells_followers_at_once and self.has_news()
 
     def has_news(self) -> bool:
         return any(self.says_something_new(*answered) for answered in self.answers)
@@ -425,6 +434,8 @@ class Fetch:
             self.count_throttled()
         if self.session is not None:
             self.remember()
+            if self.follower is not None:
+                self.broker.confirmed_reads.answered(self.session)
         return response
 
     def without_records(self) -> FetchResponse:

@@ -177,7 +177,7 @@ def fetch_group(
     stable = request.require_stable
     try:
         require(broker, call, Operation.DESCRIBE, GROUP, wanted.group_id)
-        found = broker.groups.ask(
+        found = broker.groups.read(
             wanted.group_id, call.now, offsets_of, broker, wanted, stable, call, answer
         )
     except KafkaError as refusal:
