@@ -394,6 +394,11 @@ class Server:
         self.node.leave(at_once=True)
         self.loop.finish_turn()  # what it says to others at the end
 
+    def abandon(self) -> None:
+        """As if the process had died: nobody is told, no log is closed. For tests, whose process
+        lives on; `serve` must have ended."""
+        self._give_up()
+
     def _give_up(self) -> None:
         """No more promises: the next start recovers what the disk has."""
         self.door.close()

@@ -1,27 +1,25 @@
-"""A real cluster for a test: each node a process of its own, on free ports, in a temporary folder.
+"""A real cluster for a test: several nodes on free ports, in a temporary folder.
 
 The nodes are those of `headrace start --brokers`, without its parent: a node that a test has killed
-stays dead until the test brings it back. `cut` stops a node's process (SIGSTOP), which to others is
-a node that does not answer any more while its connections stay open, as behind a cut cable. What
-the nodes log is in `log(2)`.
+stays dead until the test brings it back. `cut` has a node stand still, which to others is a node
+that does not answer any more while its connections stay open, as behind a cut cable. What the nodes
+log is in `log(2)`. Each node is a process of its own, or a thread of the test's (`processes=False`:
+ready sooner, and all of them share one processor with the test).
 """
 
 from __future__ import annotations
 
 import os
-import select
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from headrace.server.local_cluster.child_process import ChildProcess, start_child
 from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
+from headrace.testing.node_process import NodeProcess
+from headrace.testing.node_thread import NodeThread
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0
@@ -40,28 +38,30 @@ class Cluster:
         *,
         data: Path | str | None = None,
         settings: Mapping[str, object] | None = None,
+        processes: bool = True,
     ) -> None:
         self.brokers = brokers
         self.folder = Path(data if data is not None else tempfile.mkdtemp(prefix="headrace-"))
         self._is_temporary = data is None
         self._settings = {name: str(value) for name, value in (settings or {}).items()}
         self._cluster: OpenCluster | None = None
-        self._running: dict[int, ChildProcess] = {}
-        self._about: dict[int, dict[str, Any]] = {}
+        self._kind = NodeProcess if processes else NodeThread
+        self._running: dict[int, NodeProcess | NodeThread] = {}
+        self._addresses: dict[int, str] = {}
         self._cut: set[int] = set()
 
     @property
     def bootstrap(self) -> str:
         """What clients call `bootstrap.servers`: all brokers."""
-        return ",".join(self.address(node) for node in sorted(self._about))
+        return ",".join(self.address(node) for node in sorted(self._addresses))
 
     def address(self, node: int) -> str:
-        if node not in self._about:
+        if node not in self._addresses:
             raise RuntimeError(f"Broker {node} has not been started.")
-        return str(self._about[node]["address"])
+        return self._addresses[node]
 
     def pid(self, node: int) -> int:
-        return self._process(node).popen.pid
+        return self._node(node).pid
 
     def log(self, node: int) -> str:
         """What the node has logged, in all of its lives."""
@@ -87,19 +87,19 @@ class Cluster:
 
     def kill(self, node: int) -> None:
         """kill -9: what the node had not handed to the system is gone, and nobody is told."""
-        self._process(node).popen.kill()
+        self._node(node).kill()
         self._gone(node)
 
     def cut(self, node: int) -> None:
-        """Stop its process: it neither answers nor closes a connection, until `restore`."""
-        os.kill(self.pid(node), signal.SIGSTOP)
+        """It stands still: it neither answers nor closes a connection, until `restore`."""
+        self._node(node).halt()
         self._cut.add(node)
 
     def restore(self, node: int) -> None:
         """Let a node that was cut off go on, or start one that was killed; on the same port."""
         if node in self._cut:
             self._cut.discard(node)
-            os.kill(self.pid(node), signal.SIGCONT)
+            self._node(node).go_on()
             return
         if node in self._running:
             raise RuntimeError(f"Broker {node} is running.")
@@ -108,7 +108,7 @@ class Cluster:
 
     def stop_node(self, node: int) -> None:
         """SIGTERM: it hands its leaderships over and ends."""
-        self._process(node).popen.terminate()
+        self._node(node).ask_to_stop()
         self._wait_until_gone(node)
 
     def stop(self) -> None:
@@ -118,65 +118,49 @@ class Cluster:
             return
         for node in list(self._cut):
             self._cut.discard(node)
-            os.kill(self.pid(node), signal.SIGCONT)
+            self._node(node).go_on()
         try:
             for group in cluster.plan.stop_order():
                 running = [node for node in group if node in self._running]
                 for node in running:
-                    self._running[node].popen.terminate()
+                    # The last one has nobody to whom it could hand anything over.
+                    self._running[node].ask_to_stop(at_once=len(self._running) == 1)
                 for node in running:
                     self._wait_until_gone(node)
         finally:
             for node in list(self._running):
-                self._running[node].popen.kill()
+                self._running[node].kill()
                 self._gone(node)
             cluster.close()
             if self._is_temporary:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
-    # Processes
+    # Nodes
 
     def _begin(self, node: int) -> None:
         assert self._cluster is not None, "started"
         self._cluster.prepare(node)
-        with self._log_path(node).open("ab") as output:
-            self._running[node] = start_child(self._cluster.orders[node], output.fileno())
+        self._running[node] = self._kind(self._cluster.orders[node], self._log_path(node))
 
     def _wait_until_ready(self, node: int) -> None:
-        line = self._running[node].line
-        deadline = time.monotonic() + READY_WITHIN_S
-        while True:
-            readable, _, _ = select.select([line.socket], [], [], deadline - time.monotonic())
-            messages = line.hear() if readable else None
-            if messages is None:
-                self._fail(
-                    node, "ended" if readable else f"is not ready after {READY_WITHIN_S:g} s"
-                )
-                return
-            for message in messages:
-                if "ready" in message:
-                    self._about[node] = message["ready"]
-                    return
-                if "refused" in message:
-                    self._fail(node, f"cannot start: {message['refused']}")
+        try:
+            self._addresses[node] = self._running[node].wait_until_ready(READY_WITHIN_S)
+        except RuntimeError as problem:
+            self._fail(node, str(problem))
 
     def _fail(self, node: int, how: str) -> None:
         raise RuntimeError(f"Broker {node} {how}\n{self.log(node)[-4000:]}")
 
     def _wait_until_gone(self, node: int) -> None:
-        try:
-            self._running[node].popen.wait(STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
+        if not self._running[node].has_stopped(STOP_WITHIN_S):
             self._fail(node, f"did not stop within {STOP_WITHIN_S:g} s")
         self._gone(node)
 
     def _gone(self, node: int) -> None:
-        process = self._running.pop(node)
+        del self._running[node]
         self._cut.discard(node)
-        process.popen.wait()
-        process.line.socket.close()
 
-    def _process(self, node: int) -> ChildProcess:
+    def _node(self, node: int) -> NodeProcess | NodeThread:
         if node not in self._running:
             raise RuntimeError(f"Broker {node} is not running.")
         return self._running[node]
