@@ -3,8 +3,9 @@
 Requests and responses travel as frames of Kafka's bytes. As with TCP, a request whose answer does
 not come in time ends its connection, and a new connection needs both directions: who is heard and
 hears nothing cannot go on to send. A request to a node whose process has ended is answered with
-None at once, that to a machine without power when its time is up. A request that may have arrived
-before its connection ended can be carried out after those that were sent later on another one.
+None at once, and so is one that a firewall refuses; that to a machine without power when its time
+is up. A request that may have arrived before its connection ended can be carried out after those
+that were sent later on another one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Listener(Protocol):
         """The machine runs, and nobody listens there: it is not up."""
         ...
 
-    def serve(self, frame: bytes, answered: Callable[[bytes | None], None]) -> None: ...
+    def serve(self, frame: bytes, answered: Callable[[bytes | None], None], source: int) -> None:
+        """`source` is the node that asks."""
+        ...
 
 
 class Connections:
@@ -104,18 +107,22 @@ class Connections:
             door = self._find(to)
             if door is not None and door.is_up:
                 self._refusing.discard(to)
-                door.serve(frame, lambda answer: responds(door.id, answer))
+                door.serve(frame, lambda answer: responds(door.id, answer), self._node)
             elif door is None or door.is_refusing:
                 network.carry(target_id, self._node, refuse)
 
         def refuse() -> None:
             self._refusing.add(to)
+            network.refused += 1
             end(None)
 
         def responds(source: int, answer: bytes | None) -> None:
             network.carry(source, self._node, lambda: end(answer))
 
         world.at(timeout_ms, lambda: end(None))
+        if network.refuses(self._node, target_id):
+            network.carry(target_id, self._node, refuse)
+            return
         if connection in self._ended and not network.connects(self._node, target_id):
             return  # nobody answers its SYN
         network.carry(self._node, target_id, arrives)

@@ -1,7 +1,8 @@
 """A network between nodes that loses, delays, reorders and doubles messages, and can be cut.
 
 A message that is delayed longer than the next one arrives after it. A cut has a direction: a node
-may still be heard and hear nothing, or hear and not be heard.
+may still be heard and hear nothing, or hear and not be heard. A firewall refuses: whoever asks is
+told at once that nobody listens there, though somebody does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ class Network:
         self._world = world
         self._counters = counters
         self._cuts: set[tuple[int, int]] = set()  # from, to
+        self._firewalls: set[tuple[int, int]] = set()  # from, to: refused
+        self.refused = 0  # connections so far, by firewalls and where no process listens
         self.loss = 0.0  # the probability that a message is lost
         self.duplication = 0.0
         self.doubled: Container[int] | None = None  # only between these nodes; None: for all
@@ -42,6 +45,18 @@ class Network:
         """Whether both directions are open, as a new connection needs them."""
         return (source, target) not in self._cuts and (target, source) not in self._cuts
 
+    def refuses(self, source: int, target: int) -> bool:
+        """Whether something between them answers that nobody listens at `target`."""
+        return (source, target) in self._firewalls
+
+    def wall_off(self, node: int, others: Iterable[int], *, both_ways: bool) -> None:
+        """What others ask of `node` is refused; `both_ways`: what it asks of them as well."""
+        for other in others:
+            if other != node:
+                self._firewalls.add((other, node))
+                if both_ways:
+                    self._firewalls.add((node, other))
+
     def cut(self, source: int, target: int) -> None:
         """One way: what `source` sends does not reach `target`."""
         self._cuts.add((source, target))
@@ -56,6 +71,7 @@ class Network:
 
     def heal(self) -> None:
         self._cuts.clear()
+        self._firewalls.clear()
 
     def calm(self) -> None:
         """No fault from now on; messages on their way still arrive when they arrive."""

@@ -8,8 +8,10 @@ node within one millisecond is one turn of its loop. Nothing here sleeps.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.broker.broker import Endpoint
@@ -37,6 +39,7 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 CLIENTS, CONTROLLERS = "PLAINTEXT", "CONTROLLER"
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
 FLUSH_MS = 1
+LINES = 500  # of each other node: more than it asks between two heartbeats
 MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
 
 
@@ -77,6 +80,8 @@ class Member:
         self.clock = Clock(cluster.world)
         self.flush_ms: tuple[int, ...] = (FLUSH_MS,)  # one of them for each flush
         self._asked: list[tuple[Session, Callable[[bytes | None], None]]] = []
+        # By node: by what it asked the controller here lately.
+        self._lines: dict[int, deque[Session]] = {}
         self._purgatory_wakes_ms: int | None = None
         self._turns_at_ms = -1  # a turn is due at this moment
         self._paused_until_ms = 0
@@ -107,6 +112,7 @@ class Member:
         self.is_up = self.has_power = True
         self._purgatory_wakes_ms = None
         self._paused_until_ms = 0
+        self._lines.clear()
         life, world = self.life, self.cluster.world
         connections = Connections(
             world,
@@ -146,6 +152,23 @@ class Member:
             return
         for _, answered in asked:
             answered(None)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """The process has ended: its connections are closed."""
+        for other in self.cluster.members.values():
+            if other is not self:
+                self.cluster.network.carry(self.id, other.id, partial(other.hung_up, self.id))
+
+    def hung_up(self, source: int) -> None:
+        """Those of another node have ended here."""
+        lines = self._lines.pop(source, ())
+
+        def tell() -> None:
+            for line in lines:
+                self.node.controller.sessions.hung_up(line)
+
+        self._enter(tell, self.life)
 
     def pause(self, for_ms: int) -> None:
         self._paused_until_ms = self.cluster.world.now_ms + for_ms
@@ -229,6 +252,7 @@ class Member:
         if node.stopped:
             self.is_up = False
             self._asked.clear()
+            self._hang_up()
             return
         self._wake_for_purgatory()
 
@@ -272,14 +296,28 @@ class Member:
         self._feed(listener, frame_of(messages, version, request), decode)
         self.turn()
 
-    def serve(self, listener: str, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
+    def serve(
+        self,
+        listener: str,
+        frame: bytes,
+        answered: Callable[[bytes | None], None],
+        source: int,
+    ) -> None:
         """In the next turn; `answered` gets the frame of the answer, or None at the end of the
         connection."""
         life = self.life
-        self._enter(lambda: self._feed(listener, frame, answered), life)
+        self._enter(lambda: self._feed(listener, frame, answered, source), life)
 
-    def _feed(self, listener: str, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
+    def _feed(
+        self,
+        listener: str,
+        frame: bytes,
+        answered: Callable[[bytes | None], None],
+        source: int | None = None,
+    ) -> None:
         session = Session("127.0.0.1", listener)
+        if source is not None and listener == CONTROLLERS:
+            self._lines.setdefault(source, deque(maxlen=LINES)).append(session)
         data = bytearray(frame)
         try:
             self.node.dispatch.feed(session, memoryview(data), len(data))
@@ -317,8 +355,8 @@ class Door:
     def is_refusing(self) -> bool:
         return self._member.has_power and not self._member.is_up
 
-    def serve(self, frame: bytes, answered: Callable[[bytes | None], None]) -> None:
-        self._member.serve(self._listener, frame, answered)
+    def serve(self, frame: bytes, answered: Callable[[bytes | None], None], source: int) -> None:
+        self._member.serve(self._listener, frame, answered, source)
 
 
 class Cluster:

@@ -35,11 +35,17 @@ Steps = Generator[Ask | int, Any, Any]
 
 class Administrator:
     def __init__(
-        self, scripts: Scripts, report: ClusterReport, actions: tuple[Action, ...]
+        self,
+        scripts: Scripts,
+        report: ClusterReport,
+        actions: tuple[Action, ...],
+        *,
+        joins_by_itself: bool = False,
     ) -> None:
         self.scripts = scripts
         self.report = report
         self.actions = actions
+        self.joins_by_itself = joins_by_itself  # nobody need add a voter
         self._made: set[str] = set()
         self._gone: set[str] = set()
         self._settings: dict[str, set[str | None]] = {}  # by topic: the values that may hold
@@ -130,6 +136,8 @@ class Administrator:
     def _change_voters(self) -> Steps:
         """The fourth node becomes a voter, and later none again."""
         spare = self.scripts.cluster.members[4]
+        if self.joins_by_itself:
+            self._spare_votes = True
         code = yield from (
             self.remove_voter(spare.voter) if self._spare_votes else self.add_voter(spare)
         )

@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+QUIET_PARTITIONS = 4  # of __consumer_offsets, where a quiet group has one for itself
+
 
 class Promise(Enum):
     """What is promised, and so which faults may meet."""
@@ -35,6 +37,11 @@ class Blow(Enum):
     WEATHER = auto()
     CLOCK = auto()
     SLOW_DISK = auto()
+    CUT_COORDINATOR = auto()  # of a group, from the other nodes; clients still reach it
+    REFUSE = auto()  # a firewall says of a node that lives that nobody listens there
+
+
+CAME_LATER = (Blow.CUT_COORDINATOR, Blow.REFUSE)
 
 
 class Action(Enum):
@@ -52,6 +59,8 @@ class Action(Enum):
 class Character:
     promise: Promise
     spare: str = ""  # a fourth node: "", "broker", or "both" (that may become a voter)
+    quiet_group: bool = False  # one that commits seldom, alone in its partition
+    joins_by_itself: bool = False  # a controller that does not vote asks for it
     plain: int = 1  # partitions with a plain producer each
     idempotent: int = 0
     transactional: int = 0  # producers
@@ -82,7 +91,28 @@ def character(seed: int) -> Character:
     drawn.count = chance.choice((4, 8, 12))
     drawn.longest_rest_ms = chance.choice((2_000, 8_000, 15_000))
     drawn.settings = _settings(chance, promise)
+    _add_what_came_later(random.Random(f"more of {seed}"), drawn)
     return drawn
+
+
+def _add_what_came_later(chance: random.Random, drawn: Character) -> None:
+    """By a Random of its own, so that other seeds are what they were."""
+    if chance.random() < 0.3:
+        drawn.blows += (Blow.REFUSE,) * chance.choice((1, 2, 4))
+    if chance.random() < 0.3:
+        drawn.joins_by_itself = True
+        drawn.settings["controller_quorum_auto_join_enable"] = "true"
+    if chance.random() < 0.4:
+        _make_quiet(drawn)
+
+
+def _make_quiet(drawn: Character) -> None:
+    """Few clients, and long rests: sessions end, and what was decided then is seen for a while."""
+    drawn.quiet_group = True
+    drawn.settings["offsets_topic_num_partitions"] = QUIET_PARTITIONS
+    drawn.plain, drawn.idempotent = 1, 0
+    drawn.blows += (Blow.CUT_COORDINATOR,) * 5
+    drawn.count, drawn.longest_rest_ms = min(drawn.count, 6), 30_000
 
 
 def beyond(seed: int) -> Character:
@@ -105,7 +135,7 @@ def _blows(chance: random.Random, promise: Promise) -> tuple[Blow, ...]:
     """Of each kind none, some or many; never none of all."""
     drawn = [Blow.CRASH, Blow.CUT]
     for blow in Blow:
-        if blow is Blow.POWER_CUT and promise is not Promise.FLUSHED:
+        if blow in CAME_LATER or (blow is Blow.POWER_CUT and promise is not Promise.FLUSHED):
             continue
         drawn += [blow] * chance.choice((0, 1, 1, 2))
     if promise is Promise.FLUSHED:

@@ -13,7 +13,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.simulator.cluster.administrator import Administrator
 from headrace.simulator.cluster.character import Blow, Character, Promise
 from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.scripts import CLIENT_ID
+from headrace.simulator.cluster.scripts import CLIENT_ID, OFFSETS
 from headrace.simulator.whole_nodes import FLUSH_MS, Cluster, Member
 
 LONGEST_DOWN_MS = 20_000
@@ -57,6 +57,8 @@ class Faults:
             Blow.WEATHER: self._weather,
             Blow.CLOCK: self._jump,
             Blow.SLOW_DISK: self._slow_disk,
+            Blow.CUT_COORDINATOR: self._cut_coordinator,
+            Blow.REFUSE: self._refuse,
         }
 
     def blow(self) -> None:
@@ -189,7 +191,7 @@ class Faults:
         victim.kill()
         victim.lose_disk(bytes([victim.id]) * 8 + self._disks.to_bytes(8, "big"))
         self._start_later(victim)
-        if victim.id <= 3:
+        if victim.id <= 3 and not self.drawn.joins_by_itself:
             self.administrator.scripts.start(self.administrator.replace_voter(victim, old))
 
     # Clocks and disks
@@ -225,11 +227,31 @@ class Faults:
             others.append(CLIENT_ID)
         self.network.isolate(node, others, sends=sends, hears=hears)
 
+    def _cut_coordinator(self) -> None:
+        image = self.newest_image()
+        topic = None if image is None else image.topics.get(OFFSETS)
+        leader = -1 if topic is None else topic.partitions[0].leader
+        if leader >= 0:
+            self.report.cuts += 1
+            self.network.heal()
+            self.network.isolate(leader, self.cluster.members, sends=False, hears=False)
+
     def _cut_pair(self) -> None:
         self.report.cuts += 1
         first, second = self.chance.sample(list(self.cluster.members), 2)
         self.network.cut(first, second)
         self.network.cut(second, first)
+
+    def _refuse(self) -> None:
+        """A firewall answers for a node, which lives on."""
+        self.report.firewalls += 1
+        if self.chance.random() < 0.5:
+            self.network.heal()
+        node = self.chance.choice(list(self.cluster.members))
+        others = [*self.cluster.members]
+        if self.chance.random() < 0.3:
+            others.append(CLIENT_ID)
+        self.network.wall_off(node, others, both_ways=self.chance.random() < 0.7)
 
     def _weather(self) -> None:
         network = self.network

@@ -298,6 +298,48 @@ class Groups:
             if not self.scripts.stopped and self.scripts.chance.random() < LEAVES:
                 raise MustRejoin
 
+    def watcher(self, group: str) -> Script:
+        """No member: asks how far the group is, of the coordinator that it knows, as clients do,
+        until that one does not answer."""
+        scripts, indexes, address = self.scripts, list(range(self.partitions)), None
+        while True:
+            yield scripts.chance.randint(500, 2_000)
+            address = address or scripts.coordinator(OFFSETS, group)
+            if address is None:
+                continue
+            known = self.checker.all_known(group, indexes)
+            request = offset_request(group, self.topic, indexes)
+            found = offsets_of((yield Ask(address, offset_fetch, request, BY_NAME)))
+            if found is None:
+                address = None
+            else:
+                self.checker.found(group, found, known)
+
+    def seldom(self, group: str) -> Script:
+        """No member, and alone: it commits every few seconds, each time one more than before. So a
+        coordinator that is cut off often has nothing that waits to be committed."""
+        scripts, offset = self.scripts, 0
+        while not scripts.stopped:
+            yield scripts.chance.randint(5_000, 15_000)
+            offset += 1
+            part = offset_commit.OffsetCommitRequestPartition(0, offset)
+            topic = offset_commit.OffsetCommitRequestTopic(self.topic, partitions=[part])
+            request = offset_commit.OffsetCommitRequest(group, -1, "", topics=[topic])
+            while not (yield from self._committed_alone(request)):
+                yield REST_MS
+            self.checker.committed(group, {0: offset})
+
+    def _committed_alone(self, request: Any) -> Steps:
+        address = yield from self._coordinator(request.group_id)
+        answer = yield Ask(address, offset_commit, request, BY_NAME)
+        code = None if answer is None else answer.topics[0].partitions[0].error_code
+        if code == ErrorCode.NONE:
+            return True
+        self.scripts.refused(code)
+        if code not in TRY_AGAIN:
+            raise Violation(f"{request.group_id}: a commit without members was answered {code}")
+        return False
+
     # The end
 
     def lag(self, group: str, ends: dict[int, int]) -> dict[int, int]:

@@ -32,6 +32,8 @@ class ClusterReport:
     lost_disks: int = 0
     cuts: int = 0
     one_way_cuts: int = 0
+    firewalls: int = 0  # that refuse connections to a node that lives
+    refused_connections: int = 0
     clock_jumps: int = 0
     slow_disks: int = 0
     lost_messages: int = 0
@@ -42,6 +44,7 @@ class ClusterReport:
     reassignments: int = 0
     elections_asked_for: int = 0
     voters_changed: int = 0
+    voters_joined: int = 0  # by themselves
     slowest_recovery_ms: int = 0
     lost_records: int = 0  # acknowledged ones, of runs beyond the promise
     refusals: Numbers = field(default_factory=dict)  # how often clients were told what

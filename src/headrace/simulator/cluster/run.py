@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from headrace.consensus.voters import Voter
 from headrace.metadata.image import MetadataImage
 from headrace.simulator.checkers import Violation
 from headrace.simulator.cluster.administrator import Administrator
@@ -33,6 +34,7 @@ from headrace.simulator.whole_nodes import Cluster, Member
 PLAIN, EXACT, LEDGER = "orders", "payments", "ledger"  # topics, by who writes to them
 LEDGER_PARTITIONS = 2
 CLASSIC_GROUP, CONSUMER_GROUP = "billing", "shipping"
+QUIET_GROUP = "audit-2"  # of four partitions, it shares its own with none of the other groups
 LOOK_MS = 200
 # In virtual time. A broker's session lasts 9 s, a member's 10 s, a transaction 20 s.
 RECOVERY_MS = 60_000
@@ -63,7 +65,9 @@ class ClusterRun:
         self.scripts = Scripts(self.cluster)
         self.producers = Producers(self.scripts, self.records)
         self.consumers = Consumers(self.scripts, self.records)
-        self.administrator = Administrator(self.scripts, self.report, drawn.actions)
+        self.administrator = Administrator(
+            self.scripts, self.report, drawn.actions, joins_by_itself=drawn.joins_by_itself
+        )
         self.faults = Faults(
             self.cluster, drawn, self.report, self.administrator, self._newest_image
         )
@@ -74,6 +78,7 @@ class ClusterRun:
         self._ledger = TransactionalProducers(
             self.scripts, self.transactions, [(LEDGER, i) for i in range(LEDGER_PARTITIONS)]
         )
+        self._known_voters = {(voter.id, voter.directory_id) for voter in self.cluster.voters}
         self._groups = Groups(self.scripts, self.offsets, PLAIN, drawn.plain)
 
     def run(self) -> ClusterReport:
@@ -100,6 +105,7 @@ class ClusterRun:
         report.lost_messages = counters.lost_messages
         report.doubled_messages = counters.duplicated_messages
         report.refusals = self.scripts.refusals
+        report.refused_connections = self.cluster.network.refused
         return report
 
     # The beginning
@@ -118,7 +124,8 @@ class ClusterRun:
                 self._create(first, topic, partitions)
         if drawn.transactional:
             self._create(first, STATE, int(drawn.settings["transaction_state_log_num_partitions"]))
-        if drawn.transactional or drawn.classic_members or drawn.consumer_members:
+        members = drawn.classic_members + drawn.consumer_members
+        if drawn.transactional or members or drawn.quiet_group:
             self._create(first, OFFSETS, int(drawn.settings["offsets_topic_num_partitions"]))
         cluster.wait(self._in_sync)
         for place in self._places(PLAIN):
@@ -132,6 +139,12 @@ class ClusterRun:
             scripts.start(self._ledger.offset_reader(f"teller-{number}"))
         for place in self._places(LEDGER):
             scripts.start(self.consumers.committed_reader(place, self.transactions.read))
+        for group, members in self._group_sizes():
+            if members:
+                scripts.start(self._groups.watcher(group))
+        if drawn.quiet_group:
+            scripts.start(self._groups.seldom(QUIET_GROUP))
+            scripts.start(self._groups.watcher(QUIET_GROUP))
         for _ in range(drawn.classic_members):
             scripts.start(self._groups.classic_member(CLASSIC_GROUP))
         for _ in range(drawn.consumer_members):
@@ -139,6 +152,10 @@ class ClusterRun:
         if drawn.actions:
             named = [topic for topic, partitions in self._topics.items() if partitions]
             scripts.start(self.administrator.work(named))
+
+    def _group_sizes(self) -> tuple[tuple[str, int], ...]:
+        drawn = self.drawn
+        return (CLASSIC_GROUP, drawn.classic_members), (CONSUMER_GROUP, drawn.consumer_members)
 
     def _create(self, at: Member, topic: str, partitions: int) -> None:
         answers = self.cluster.create(at, topic, replicas=3, partitions=partitions)
@@ -157,6 +174,20 @@ class ClusterRun:
                 if member.is_up:
                     self.checker.look(member)
                     self._look_at_leaders(member)
+            if self.drawn.joins_by_itself:
+                self._look_at_voters()
+
+    def _look_at_voters(self) -> None:
+        """Nobody adds them here but they themselves."""
+        voters = {(voter.id, voter.directory_id) for voter in self._voters()}
+        self.report.voters_joined += len(voters - self._known_voters)
+        self._known_voters = voters or self._known_voters
+
+    def _voters(self) -> tuple[Voter, ...]:
+        """As the one active controller knows them; none if there is no such one."""
+        active = self.cluster.active()
+        host = active[0].node.controller.log.host if len(active) == 1 else None
+        return () if host is None else tuple(host.quorum.voters.latest)
 
     def _look_at_leaders(self, member: Member) -> None:
         for topic in member.node.broker.topics.by_name.values():
@@ -201,10 +232,7 @@ class ClusterRun:
         self._within_bound("transactions ended", lambda: not self._ledger.busy)
         self._within_bound("all replicas equal", self._replicas_are_equal)
         self._within_bound("committed transactions read", self.transactions.is_settled)
-        for group, members in (
-            (CLASSIC_GROUP, self.drawn.classic_members),
-            (CONSUMER_GROUP, self.drawn.consumer_members),
-        ):
+        for group, members in self._group_sizes():
             if members:
                 self._within_bound(f"{group} at the end", partial(self._is_read, group))
         self.report.slowest_recovery_ms = self.world.now_ms - started_ms
@@ -226,8 +254,15 @@ class ClusterRun:
 
     def _all_is_well(self) -> bool:
         members = self.cluster.members.values()
-        return all(m.is_up and not m.is_paused and m.node.ready for m in members) and (
-            self._in_sync()
+        are_up = all(m.is_up and not m.is_paused and m.node.ready for m in members)
+        return are_up and self._in_sync() and self._all_have_joined()
+
+    def _all_have_joined(self) -> bool:
+        voters = {(voter.id, voter.directory_id) for voter in self._voters()}
+        return not self.drawn.joins_by_itself or all(
+            (member.id, member.voter.directory_id) in voters
+            for member in self.cluster.members.values()
+            if member.settings.is_controller
         )
 
     def _is_read(self, group: str) -> bool:

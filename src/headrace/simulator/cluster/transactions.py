@@ -263,18 +263,20 @@ class TransactionalProducers:
             raise Fenced
 
     def offset_reader(self, name: str) -> Script:
-        """Asks for the offset that the transactions commit: it never goes back."""
+        """Asks for the offset that the transactions commit: it never goes back. Asks whom it knows
+        as the coordinator, as clients do, until that one does not answer."""
         scripts, group = self.scripts, f"copied by {name}"
-        highest = -1
+        highest, address = -1, None
         while True:
-            yield scripts.chance.randint(500, 3_000)
-            address = scripts.coordinator(OFFSETS, group)
+            yield scripts.chance.randint(500, 2_000)
+            address = address or scripts.coordinator(OFFSETS, group)
             if address is None:
                 continue
             certain, _ = self.checker.offset_bounds(group)
             answer = yield Ask(address, offset_fetch, offset_request(group, SOURCE, [0]), BY_NAME)
             found = offsets_of(answer)
             if found is None:
+                address = None
                 continue
             _, possible = self.checker.offset_bounds(group)
             offset = found[0]
