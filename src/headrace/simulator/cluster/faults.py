@@ -120,7 +120,7 @@ class Faults:
         self.unsettled.add(victim.id)
         return victim
 
-    def _start_later(self, member: Member) -> None:
+    def start_later(self, member: Member) -> None:
         life = member.life
 
         def start() -> None:
@@ -136,14 +136,14 @@ class Faults:
         if victim is not None:
             self.report.crashes += 1
             victim.kill()
-            self._start_later(victim)
+            self.start_later(victim)
 
     def _kill(self) -> None:
         victim = self._victim()
         if victim is not None:
             self.report.kills += 1
             victim.kill(loses=False)
-            self._start_later(victim)
+            self.start_later(victim)
 
     def _power_cut(self) -> None:
         self.settle()
@@ -154,7 +154,7 @@ class Faults:
             self.report.crashes += 1
             self.unsettled.add(member.id)
             member.kill()
-            self._start_later(member)
+            self.start_later(member)
 
     def _stop(self) -> None:
         up = self._up()
@@ -190,7 +190,7 @@ class Faults:
         old = victim.voter
         victim.kill()
         victim.lose_disk(bytes([victim.id]) * 8 + self._disks.to_bytes(8, "big"))
-        self._start_later(victim)
+        self.start_later(victim)
         if victim.id <= 3 and not self.drawn.joins_by_itself:
             self.administrator.scripts.start(self.administrator.replace_voter(victim, old))
 

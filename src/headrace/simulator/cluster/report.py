@@ -6,7 +6,13 @@ from dataclasses import dataclass, field, fields
 
 Numbers = dict[str, int]
 # Not in every set of seeds, or not a matter of faults.
-NOT_REQUIRED = {"refusals", "slowest_recovery_ms", "virtual_seconds", "lost_records"}
+NOT_REQUIRED = {
+    "refusals",
+    "slowest_recovery_ms",
+    "virtual_seconds",
+    "lost_records",
+    "starts_given_up",
+}
 
 
 @dataclass(slots=True)
@@ -47,6 +53,7 @@ class ClusterReport:
     voters_joined: int = 0  # by themselves
     slowest_recovery_ms: int = 0
     lost_records: int = 0  # acknowledged ones, of runs beyond the promise
+    starts_given_up: int = 0  # no controller was found within a minute
     refusals: Numbers = field(default_factory=dict)  # how often clients were told what
 
     def add(self, other: ClusterReport) -> None:

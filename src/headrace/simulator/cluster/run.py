@@ -174,8 +174,18 @@ class ClusterRun:
                 if member.is_up:
                     self.checker.look(member)
                     self._look_at_leaders(member)
+                    self._start_again(member)
             if self.drawn.joins_by_itself:
                 self._look_at_voters()
+
+    def _start_again(self, member: Member) -> None:
+        """A broker that finds no controller for a minute ends, as in Apache Kafka, and whoever
+        watches over it starts it again, as `headrace start --brokers` does."""
+        links = member.node.links
+        if links is not None and links.failure is not None:
+            self.report.starts_given_up += 1
+            member.kill(loses=False)
+            self.faults.start_later(member)
 
     def _look_at_voters(self) -> None:
         """Nobody adds them here but they themselves."""
