@@ -237,7 +237,7 @@ class Server:
         while not self.node.ready:
             self.loop.turn(self.loop.wait_ms())
             if self._has_failed():
-                self._give_up()
+                self.give_up()
                 raise self._failure()
             self._require_membership()
             if self.is_stopping:
@@ -307,7 +307,7 @@ class Server:
         """Until `stop`; raises DiskFailed if the node had to give up."""
         self.loop.run()
         if self._has_failed():
-            self._give_up()
+            self.give_up()
         else:
             self._close()
         if self._has_failed():
@@ -394,12 +394,7 @@ class Server:
         self.node.leave(at_once=True)
         self.loop.finish_turn()  # what it says to others at the end
 
-    def abandon(self) -> None:
-        """As if the process had died: nobody is told, no log is closed. For tests, whose process
-        lives on; `serve` must have ended."""
-        self._give_up()
-
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """No more promises: the next start recovers what the disk has."""
         self.door.close()
         for connection in list(self.loop.connections.values()):

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+from headrace.log_lines import OneLine
 from headrace.server.local_cluster.child import Order
 from headrace.server.server import DiskFailed, Server
 from headrace.server.settings import CannotStart
@@ -97,11 +98,11 @@ class NodeThread:
             self._is_ready = not server.is_stopping
             server.serve()
         except Killed:
-            server.abandon()
+            server.give_up()
         except (CannotStart, DiskFailed) as refusal:
             self._failure = refusal
             if isinstance(refusal, CannotStart):
-                server.abandon()
+                server.give_up()
 
     def _heard(self) -> None:
         commands = self._theirs.recv(16)
@@ -119,7 +120,7 @@ class _LogOfThread(logging.FileHandler):
     def __init__(self, path: Path, thread: str) -> None:
         super().__init__(path, encoding="utf-8")
         self._thread = thread
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self.setFormatter(OneLine())
         logging.getLogger("headrace").addHandler(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
