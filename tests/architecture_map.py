@@ -58,6 +58,7 @@ FOLDERS = {
     "services/redrive": "DEAD LETTERS of a cluster: listed, sent again, put away",
     "services/backlog": "CATCHING UP: why a group is behind; a wider topic, a database in between",
     "services/replay": "READING AGAIN: by the same group, in another topic, as a shadow",
+    "services/shipping": "SHIPPING: lines of log files and numbers of a host, into topics",
     "services/tracking": "WEB TRACKING: events of browsers, over HTTP, into one topic per kind",
     "services/http": "THE HTTP DOOR: send and receive without a Kafka client, on any Kafka cluster",
     "services/http/dialects": "requests and responses as bytes and documents, pure",

@@ -1,8 +1,8 @@
 """Headrace: an event-streaming platform in Python that speaks the Kafka protocol.
 
 Importing this package loads nothing else; its public parts are loaded when first touched:
-`headrace.client`, `headrace.app`, `headrace.outbox`, `headrace.testing`, and main names, as in
-`from headrace import Producer, Consumer` and `from headrace import App, Message, Retry`.
+`headrace.client`, `headrace.app`, `headrace.logs`, `headrace.outbox`, `headrace.testing`, and main
+names, as in `from headrace import Producer, Consumer` and `from headrace import App, Message`.
 """
 
 TYPE_CHECKING = False  # `typing` itself would cost more than the rest of this file
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-PUBLIC_PARTS = ("app", "client", "outbox", "testing")
+PUBLIC_PARTS = ("app", "client", "logs", "outbox", "testing")
 CLIENT_NAMES = (
     "Admin",
     "AsyncConsumer",

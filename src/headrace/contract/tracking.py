@@ -7,6 +7,7 @@ timestamp is when the collector got it, `time` is when it happened.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -64,5 +65,9 @@ KINDS = {kind.name: kind for kind in (PAGE_VIEW, SEARCH, CLICK)}
 
 def time_text(milliseconds: int) -> str:
     """How an event's time is written: 2026-01-31T12:00:00.000Z."""
-    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@functools.lru_cache(1024)  # events of one moment come together
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,1 @@
+"""SHIPPING: lines of log files and numbers of a host, into topics."""

@@ -1,0 +1,190 @@
+"""The metrics agent: reads this machine and Prometheus endpoints every so often, and writes it.
+
+Never waits for the cluster: what does not fit into the bounded buffer is dropped, counted and told
+of. A sample that could not be written for LONGEST_WAIT_MS is dropped and counted too.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from confluent_kafka import KafkaError
+
+from headrace.client.connection import Connection
+from headrace.client.errors import BufferFull
+from headrace.client.producer import Producer
+from headrace.contract.headers import MESSAGE_ID
+from headrace.contract.metrics import series
+from headrace.contract.tracking import time_text
+from headrace.services.shipping import host
+from headrace.services.shipping.exposition import scraped
+from headrace.services.shipping.numbers import Reading, numbers
+from headrace.services.shipping.records import encoded
+
+LONGEST_WAIT_MS = 10 * 60_000
+IN_ONE_RECORD = 200
+BUFFER_MESSAGES, BUFFER_KIB = 10_000, 16 * 1024
+SCRAPE_WITHIN_S = 5.0
+MOST_SCRAPED_BYTES = 4 * 1024 * 1024
+TELL_EVERY_S = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    topic: str
+    host: str
+    every_s: float = 10.0
+    processes: Sequence[str] = ()
+    endpoints: Sequence[str] = ()  # urls
+    samples: int | None = None  # then it ends
+    grace_s: float = 30.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start; `dropped` and `lost` are records."""
+
+    samples: int = 0
+    written: int = 0
+    dropped: int = 0  # the buffer was full
+    lost: int = 0  # the cluster did not take them in time
+    missed: int = 0  # moments for which the sample before took too long
+    scrapes_failed: int = 0
+    left_out: int = 0  # lines of endpoints that are no numbers, or too many
+    last_failure: str | None = None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@dataclass(slots=True)
+class Agent:
+    """`read` gives a reading of this machine."""
+
+    connection: Connection
+    settings: Settings
+    note: Callable[[str], None]
+    read: Callable[[Sequence[str]], Reading] = host.read
+    wall_s: Callable[[], float] = time.time
+    counters: Counters = field(default_factory=Counters)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    _told: tuple[float, int] = (0.0, 0)  # when, and how many were dropped by then
+    _failing: set[str] = field(default_factory=set)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        settings = self.settings
+        producer = Producer[bytes, bytes](
+            self.connection,
+            max_block_s=0,
+            settings={
+                "queue.buffering.max.messages": BUFFER_MESSAGES,
+                "queue.buffering.max.kbytes": BUFFER_KIB,
+                "compression.type": "zstd",
+                "linger.ms": 100,
+                "message.timeout.ms": LONGEST_WAIT_MS,
+            },
+        )
+        try:
+            before = self.read(settings.processes)
+            while self._wait_for_next() and not self._is_enough():
+                now = self.read(settings.processes)
+                found = numbers(before, now)
+                for url in settings.endpoints:
+                    found |= self._scrape(url)
+                self._send(producer, found)
+                before = now
+                self._tell_of_losses()
+        finally:
+            producer.close(settings.grace_s)
+
+    def _is_enough(self) -> bool:
+        return self.settings.samples is not None and self.counters.samples >= self.settings.samples
+
+    def _wait_for_next(self) -> bool:
+        """Until the clock shows a multiple of `every_s`; False when it is to stop."""
+        if self._is_enough():
+            return False
+        every_s, now_s = self.settings.every_s, self.wall_s()
+        return not self._stopping.wait(every_s - now_s % every_s)
+
+    def _send(self, producer: Producer[bytes, bytes], found: Mapping[str, float]) -> None:
+        self.counters.samples += 1
+        moment = time_text(int(self.wall_s() * 1000))
+        key = self.settings.host.encode()
+        for part, some in enumerate(parted(found)):
+            of_sample = f"{self._run}:{self.counters.samples}-{part}"
+            value = {"id": of_sample, "time": moment, "host": self.settings.host, "metrics": some}
+            headers = [(MESSAGE_ID, of_sample.encode())]
+            try:
+                producer.take(
+                    self.settings.topic, encoded(value), key, None, self._ended, None, headers
+                )
+            except BufferFull:
+                self.counters.dropped += 1
+
+    def _ended(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.counters.written += 1
+        else:
+            self.counters.lost += 1
+            self.counters.last_failure = error.str()
+
+    def _tell_of_losses(self) -> None:
+        lost, now_s = self.counters.dropped + self.counters.lost, time.monotonic()
+        told_s, told = self._told
+        if lost > told and now_s - told_s >= TELL_EVERY_S:
+            why = self.counters.last_failure or "the buffer is full, the cluster takes nothing"
+            self.note(f"{lost - told:,} records of numbers were not written: {why}.")
+            self._told = (now_s, lost)
+
+    # ---- endpoints
+
+    def _scrape(self, url: str) -> dict[str, float]:
+        endpoint = urlsplit(url).netloc.rpartition("@")[2]
+        up = series("scrape_up", {"endpoint": endpoint})
+        try:
+            text = fetched(url)
+        except (OSError, ValueError, http.client.HTTPException) as failure:
+            self.counters.scrapes_failed += 1
+            if url not in self._failing:
+                self._failing.add(url)
+                self.note(f"{url} gives no numbers: {failure}.")
+            return {up: 0.0}
+        if url in self._failing:
+            self._failing.discard(url)
+            self.note(f"{url} gives numbers again.")
+        found = scraped(text, endpoint)
+        self.counters.left_out += found.left_out
+        return {**found.numbers, up: 1.0}
+
+
+def fetched(url: str) -> str:
+    """The text of an endpoint, bounded in time and bytes; redirects are not followed."""
+    opener = urllib.request.build_opener(_NoRedirect)
+    with opener.open(url, timeout=SCRAPE_WITHIN_S) as answer:
+        body: bytes = answer.read(MOST_SCRAPED_BYTES + 1)
+    if len(body) > MOST_SCRAPED_BYTES:
+        raise ValueError(f"it answers more than {MOST_SCRAPED_BYTES:,} bytes")
+    return body.decode(errors="replace")
+
+
+def parted(found: Mapping[str, float]) -> Iterator[dict[str, float]]:
+    """In records of a bounded size, at least one."""
+    names = sorted(found)
+    for at in range(0, max(1, len(names)), IN_ONE_RECORD):
+        yield {name: found[name] for name in names[at : at + IN_ONE_RECORD]}

@@ -1,0 +1,155 @@
+"""Files on this machine as the shipper follows them: found by pattern, known again after rotation.
+
+A file is known by device and inode, and by its first bytes and those before the place of reading:
+inodes are used again, and a file may be emptied and filled anew. A file that was renamed stays open
+and is read to its end; one that was renamed while nobody followed it is looked for in its folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.services.shipping.followed import HEAD, TAIL, Followed, Position, fingerprint
+
+# What log rotation makes of old files; their lines were read before.
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".Z")
+
+Key = tuple[int, int]  # device and inode
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """A file that is open, and what was read of it."""
+
+    descriptor: int
+    followed: Followed
+    gone_since_ms: int | None = None  # no pattern finds it any more
+
+    @property
+    def key(self) -> Key:
+        return self.followed.position.device, self.followed.position.inode
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def is_rewritten(self) -> bool:
+        """Whether what was read is no longer what stands there: emptied, perhaps filled again."""
+        followed = self.followed
+        if self.size() < followed.read:
+            return True
+        tail = followed.tail
+        return bool(tail) and os.pread(self.descriptor, len(tail), followed.read - len(tail)) != (
+            tail
+        )
+
+    def chunk(self, most: int) -> bytes:
+        followed = self.followed
+        return os.pread(self.descriptor, followed.may_read(most), followed.read)
+
+    @property
+    def is_known_by_its_head(self) -> bool:
+        """Whether the first bytes that were read are kept, as far as they count."""
+        return self.followed.position.head_size >= min(HEAD, self.followed.read)
+
+    def keep_fingerprints(self, now_ms: int) -> Position:
+        """The position with the bytes by which it is found again."""
+        position = self.followed.position
+        if self.size() < self.followed.read:
+            return position  # emptied a moment ago: what is known of it stays
+        if not self.is_known_by_its_head:
+            head = os.pread(self.descriptor, min(HEAD, self.followed.read), 0)
+            position.head_size, position.head = len(head), fingerprint(head)
+        position.check(position.offset, tail_before(self.descriptor, position.offset))
+        position.size = self.size()
+        position.kept_ms = now_ms
+        return position
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def tail_before(descriptor: int, offset: int) -> bytes:
+    size = min(TAIL, offset)
+    return os.pread(descriptor, size, offset - size)
+
+
+def is_mid_line(descriptor: int, offset: int) -> bool:
+    return tail_before(descriptor, offset)[-1:] not in (b"", b"\n")
+
+
+def fits(position: Position, descriptor: int) -> bool:
+    """Whether the open file is the one that the position was kept for."""
+    head = os.pread(descriptor, HEAD, 0)
+    tail = tail_before(descriptor, position.checked_at)
+    return position.fits(head, tail, os.fstat(descriptor).st_size)
+
+
+def looks_like(position: Position, descriptor: int) -> bool:
+    """Whether the open file may be a copy of it."""
+    head = os.pread(descriptor, HEAD, 0)
+    tail = tail_before(descriptor, position.checked_at)
+    return position.looks_like(head, tail, os.fstat(descriptor).st_size)
+
+
+@dataclass(slots=True)
+class Found:
+    """A path that a pattern names; `why_not` says why it cannot be followed."""
+
+    path: str
+    key: Key = (0, 0)
+    why_not: str | None = None
+
+
+def find(patterns: list[str]) -> Iterator[Found]:
+    """The files of all patterns, each once; what cannot be followed too."""
+    seen: set[Key] = set()
+    for pattern in patterns:
+        for path in sorted(glob.glob(pattern, recursive=True)):
+            found = _look(os.path.abspath(path))
+            if found is not None and (found.why_not is not None or found.key not in seen):
+                seen.add(found.key)
+                yield found
+
+
+def _look(path: str) -> Found | None:
+    try:
+        about = os.stat(path)
+    except FileNotFoundError:
+        return None  # rotated between two looks
+    except OSError as failure:
+        return Found(path, why_not=failure.strerror)
+    if stat.S_ISDIR(about.st_mode):
+        return None
+    if not stat.S_ISREG(about.st_mode):
+        return Found(path, why_not="it is no plain file; pipe it into `headrace ship logs -`")
+    if path.endswith(COMPRESSED):
+        return Found(path, why_not="it is compressed")
+    return Found(path, (about.st_dev, about.st_ino))
+
+
+def opened(path: str) -> tuple[int, Key]:
+    """Raises OSError. The key is that of the file that was opened: names move."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    about = os.fstat(descriptor)
+    return descriptor, (about.st_dev, about.st_ino)
+
+
+def renamed(position: Position) -> str | None:
+    """Where a file lies now that was renamed within its folder."""
+    folder = os.path.dirname(position.path)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.inode() == position.inode and entry.is_file(follow_symlinks=False):
+                    return entry.path
+    except OSError:
+        pass
+    return None
+
+
+def has_wildcard(pattern: str) -> bool:
+    return glob.has_magic(pattern)

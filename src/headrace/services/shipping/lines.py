@@ -1,0 +1,75 @@
+"""Bytes of a file become lines with their places. Pure.
+
+A line that is longer than `most` is cut into pieces of `most` bytes, each marked; nothing is left
+out. Where a line or piece begins and ends follows from the bytes of the file alone, however they
+came in chunks, so a file that is read again gives the same lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BEGIN, MIDDLE, END = "begin", "middle", "end"
+
+
+@dataclass(slots=True)
+class Line:
+    """`end` is behind its newline; `cut` says which piece of a longer line it is."""
+
+    start: int
+    end: int
+    data: bytes
+    cut: str | None = None
+
+
+class Splitter:
+    """Of one file, from `offset` on; `mid`: a piece of the line was taken before."""
+
+    def __init__(self, offset: int, most: int, *, mid: bool = False) -> None:
+        self.offset = offset  # where what is not a line yet begins
+        self.most = most
+        self._mid = mid
+        self._rest = b""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that are no line yet."""
+        return len(self._rest)
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        data = self._rest + chunk if self._rest else chunk
+        *ended, self._rest = data.split(b"\n")
+        found: list[Line] = []
+        for part in ended:
+            if len(part) > self.most or self._mid:
+                self._end_in_pieces(part, found)
+            else:
+                end = self.offset + len(part) + 1
+                found.append(Line(self.offset, end, part))
+                self.offset = end
+        while len(self._rest) > self.most:
+            found.append(self._piece(self._rest[: self.most]))
+            self._rest = self._rest[self.most :]
+        return found
+
+    def flush(self) -> list[Line]:
+        """The rest as a line, though no newline came."""
+        if not self._rest:
+            return []
+        end = self.offset + len(self._rest)
+        line = Line(self.offset, end, self._rest, END if self._mid else None)
+        self.offset, self._rest, self._mid = end, b"", False
+        return [line]
+
+    def _piece(self, data: bytes) -> Line:
+        line = Line(self.offset, self.offset + len(data), data, MIDDLE if self._mid else BEGIN)
+        self.offset, self._mid = line.end, True
+        return line
+
+    def _end_in_pieces(self, part: bytes, found: list[Line]) -> None:
+        while len(part) > self.most:
+            found.append(self._piece(part[: self.most]))
+            part = part[self.most :]
+        end = self.offset + len(part) + 1
+        found.append(Line(self.offset, end, part, END))
+        self.offset, self._mid = end, False

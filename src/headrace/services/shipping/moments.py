@@ -1,0 +1,74 @@
+"""Moments as logs write them, to milliseconds since 1970. Pure.
+
+ISO 8601 with `T` or a space, with or without a zone; web servers' `10/Oct/2000:13:55:36 -0700`;
+numbers that count seconds, milliseconds, microseconds or nanoseconds, told apart by their size.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+# Before and after, a number is no moment of a log: 1990 and 2100.
+EARLIEST_MS, LATEST_MS = 631_152_000_000, 4_102_444_800_000
+MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+WEB = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)")
+UNITS_PER_MS = (0.001, 1, 1_000, 1_000_000)
+LONGEST = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def moment_ms(said: Any, zone: tzinfo = UTC) -> int | None:
+    """None for what is no moment; `zone` is that of times that name none."""
+    if isinstance(said, bool):
+        return None
+    if isinstance(said, int | float):
+        return _from_number(said)
+    if not isinstance(said, str) or len(said) > LONGEST:
+        return None
+    text = said.strip()
+    try:
+        return _between(_ms(datetime.fromisoformat(text), zone))
+    except ValueError:
+        pass
+    try:
+        return _from_number(float(text))
+    except ValueError:
+        return web_ms(text)
+
+
+def web_ms(text: str) -> int | None:
+    """As web servers write it."""
+    found = WEB.fullmatch(text)
+    if found is None or (month := MONTHS.find(found[2])) < 0:
+        return None
+    day, _, year, hour, minute, second, sign, hours, minutes = found.groups()
+    away = timedelta(hours=int(hours), minutes=int(minutes))
+    numbers = (int(year), month // 4 + 1, int(day), int(hour), int(minute), int(second))
+    try:
+        moment = datetime(*numbers, tzinfo=timezone(-away if sign == "-" else away))
+    except ValueError:
+        return None
+    return _between(_ms(moment, UTC))
+
+
+def _ms(moment: datetime, zone: tzinfo) -> int:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    return (moment - _EPOCH) // _MS
+
+
+def _from_number(number: float) -> int | None:
+    if not math.isfinite(number):
+        return None
+    for units in UNITS_PER_MS:
+        if EARLIEST_MS <= number / units < LATEST_MS:
+            return int(number / units)
+    return None
+
+
+def _between(ms: int) -> int | None:
+    return ms if EARLIEST_MS <= ms < LATEST_MS else None

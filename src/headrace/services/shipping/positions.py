@@ -1,0 +1,83 @@
+"""The state folder of a shipper: its positions in one file, written whole, and a lock.
+
+A kill leaves the old file or the new one. A file that cannot be read is never taken for an empty
+one: everything would be sent again under other ids.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from headrace.services.shipping.followed import Position, position_of
+
+FILE, LOCK, VERSION = "positions.json", "lock", 1
+
+
+class StateError(Exception):
+    """The folder cannot be used; the text says why and what to do."""
+
+
+class StateFolder:
+    """Held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as failure:
+            raise StateError(
+                f"The state folder {path} cannot be used: {failure.strerror}. Name another one "
+                "with --state."
+            ) from failure
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise StateError(
+                f"Another shipper uses the state folder {path}: give each its own with --state."
+            ) from None
+
+    def load(self) -> list[Position]:
+        file = self.path / FILE
+        try:
+            document = json.loads(file.read_bytes())
+            if document["version"] != VERSION:
+                raise ValueError(f"it has version {document['version']}")
+            return [position_of(one) for one in document["files"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            raise StateError(
+                f"{file} cannot be read ({failure}). Move it away to ship all files from their "
+                "beginning, under new ids."
+            ) from failure
+
+    def save(self, positions: Iterable[Position]) -> None:
+        """On disk when it returns."""
+        document = {"version": VERSION, "files": [asdict(one) for one in positions]}
+        new = self.path / f"{FILE}.new"
+        try:
+            with new.open("w") as file:
+                json.dump(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(self.path / FILE)
+            folder = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as failure:
+            raise StateError(
+                f"The positions cannot be kept in {self.path}: {failure.strerror}. Nothing is sent "
+                "before they are."
+            ) from failure
+
+    def close(self) -> None:
+        os.close(self._lock)
