@@ -44,7 +44,13 @@ ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
 # Starts a cluster of its own.
 ON_THREE_BROKERS = ("docs/guide/cluster.md",)
 # `make pipelines` runs Spark's: tests/pipelines/test_guides.py.
-ON_SPARK = ("docs/guide/pipelines.md", "docs/guide/topic-to-lake.md", "docs/guide/web-tracking.md")
+ON_SPARK = (
+    "docs/guide/pipelines.md",
+    "docs/guide/topic-to-lake.md",
+    "docs/guide/web-tracking.md",
+    "docs/guide/logs.md",
+    "docs/guide/metrics.md",
+)
 # Nothing to type from top to bottom.
 REFERENCE = ("docs/guide/command-line.md", "docs/guide/pipelines-sizing.md")
 

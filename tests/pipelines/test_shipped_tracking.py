@@ -16,7 +16,7 @@ from headrace.contract.tracking import KINDS
 from headrace.pipelines import reading
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.folder import Folder
-from headrace.pipelines.shipped import SHIPPED, web_tracking
+from headrace.pipelines.shipped import web_tracking
 from headrace.pipelines.shipped.generator import generate
 from headrace.pipelines.span import parse
 from headrace.testing import Broker
@@ -26,6 +26,7 @@ from tests.pipelines.site import BEGIN_MS, Site, in_plain_python
 pytestmark = pytest.mark.timeout(1200)
 
 APPENDED = ("top-pages", "sessions", "funnel")
+TRACKING = {one.name: one for one in web_tracking.PIPELINES}
 
 
 class Shop(Site):
@@ -38,7 +39,7 @@ class Shop(Site):
 
     def _frame(self, topic: str) -> Any:
         [source] = {
-            id(one.source): one.source for one in SHIPPED.values() if one.source.name == topic
+            id(one.source): one.source for one in TRACKING.values() if one.source.name == topic
         }.values()
         assert isinstance(source, Topic)
         options = reading.source_options(source, self.connection.bootstrap)
@@ -47,11 +48,11 @@ class Shop(Site):
 
     @functools.cached_property
     def streamed(self) -> dict[str, list[tuple[Any, ...]]]:
-        return {name: self.table(name) for name in SHIPPED}
+        return {name: self.table(name) for name in TRACKING}
 
     def offline(self, name: str) -> list[tuple[Any, ...]]:
         """The same function over a table that ends."""
-        pipeline = SHIPPED[name]
+        pipeline = TRACKING[name]
         return in_plain_python(pipeline(self.frames[pipeline.source.name]).collect())
 
 
@@ -68,7 +69,7 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         # Two days later somebody comes again: nothing before can change any more.
         view = {"id": "last", "visitor": "last", "page": "/", "time": "2026-01-06T00:00:00.000Z"}
         one.put("page-views", view | {"since": "2026-01-06"}, BEGIN_MS + 5 * plain.DAY_MS)
-        one.stream(*SHIPPED)
+        one.stream(*TRACKING)
         yield one
 
 
@@ -81,7 +82,7 @@ def earlier(shop: Site) -> list[plain.Event]:
     return views_of(shop)[:-1]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", TRACKING)
 def test_the_stream_and_the_offline_run_make_the_same_table(name: str, shop: Shop) -> None:
     streamed, offline = shop.streamed[name], shop.offline(name)
     if name in APPENDED:  # what is still open is in no table of the stream
@@ -230,5 +231,5 @@ def as_rows(numbers: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def test_every_kind_has_a_pipeline_that_reads_it() -> None:
-    read = {one.source.name for one in SHIPPED.values()}
+    read = {one.source.name for one in TRACKING.values()}
     assert read == {kind.topic for kind in KINDS.values()}

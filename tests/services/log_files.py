@@ -90,8 +90,10 @@ class ShipperProcess:
         ]
         self.state, self.log = state, log
         self.process: subprocess.Popen[bytes] | None = None
+        self._kept_before = 0.0
 
     def start(self, *more: str) -> None:
+        self._kept_before = self.kept()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -117,8 +119,9 @@ class ShipperProcess:
         return 0
 
     def wait_until_it_keeps(self, within_s: float = 120) -> None:
-        before, deadline = self.kept(), time.monotonic() + within_s
-        while self.kept() == before:
+        """Positions, since it was started."""
+        deadline = time.monotonic() + within_s
+        while self.kept() == self._kept_before:
             assert self.process is not None and self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, "positions are not kept"
             time.sleep(0.01)

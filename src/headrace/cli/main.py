@@ -46,6 +46,7 @@ COMMANDS = {
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset, new.",
     "lake": "Topics as lake tables: fill, compact, versions, show.",
     "ship": "Ship log files and this machine's numbers into topics.",
+    "logs": "Look for lines of logs, in their topic or their table.",
     "track": "Web tracking: a collector of events, and made-up visitors.",
     "transactions": "List, describe and abort transactions.",
     "acls": "Who may do what: list, add and remove access control entries.",

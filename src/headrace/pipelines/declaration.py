@@ -47,7 +47,8 @@ class Topic:
     the name is a regular expression and all topics that match it are read.
 
     As a sink: rows with a column `value` are written as they are (`key`, `headers` and `partition`
-    too), others as JSON objects, with the column `key` as their key.
+    too), others as JSON objects, with the column `key` as their key. A row that changes is written
+    each time it does; with `final` it is written once, when nothing can change it any more.
 
     `options` go to Spark's Kafka source or sink as they are, such as
     `{"kafka.security.protocol": "SSL"}`.
@@ -65,6 +66,7 @@ class Topic:
     pattern: bool = False
     expect: tuple[Expectation, ...] = ()
     key: str | None = None
+    final: bool = False
     options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,8 @@ class Topic:
             raise PipelineError(f"{said}: expect= needs a schema=.")
         if self.per_batch is not None and self.per_batch < 1:
             raise PipelineError(f"{said}: per_batch= is 1 or more.")
+        if self.final and self.schema is not None:
+            raise PipelineError(f"{said}: final= is for sinks.")
         self._check_starting(said)
 
     def _check_starting(self, said: str) -> None:

@@ -26,9 +26,9 @@ def stream_id(pipeline: Pipeline, identity: str) -> str:
 
 def output_mode(sink: Sink) -> str:
     """Rows that change are written each time they do where they replace or follow the old ones."""
-    if isinstance(sink, Console | Topic):
-        return "update"
-    return "update" if sink.upserts else "append"
+    if isinstance(sink, Topic):
+        return "append" if sink.final else "update"
+    return "update" if isinstance(sink, Console) or sink.upserts else "append"
 
 
 @dataclass(slots=True, kw_only=True)

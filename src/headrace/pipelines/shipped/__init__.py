@@ -6,6 +6,7 @@ Loading this loads no Spark.
 from __future__ import annotations
 
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.shipped import web_tracking
+from headrace.pipelines.shipped import host_metrics, logs, web_tracking
 
-SHIPPED: dict[str, Pipeline] = {one.name: one for one in web_tracking.PIPELINES}
+GROUPS = (web_tracking.PIPELINES, logs.PIPELINES, host_metrics.PIPELINES)
+SHIPPED: dict[str, Pipeline] = {one.name: one for group in GROUPS for one in group}

@@ -81,6 +81,7 @@ class Agent:
     _stopping: threading.Event = field(default_factory=threading.Event)
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     _told: tuple[float, int] = (0.0, 0)  # when, and how many were dropped by then
+    _number: int = 0  # of the moment that is waited for, counted from 1970
     _failing: set[str] = field(default_factory=set)
 
     def stop(self) -> None:
@@ -120,7 +121,11 @@ class Agent:
         if self._is_enough():
             return False
         every_s, now_s = self.settings.every_s, self.wall_s()
-        return not self._stopping.wait(every_s - now_s % every_s)
+        number = int(now_s // every_s) + 1
+        if self.counters.samples:
+            self.counters.missed += max(0, number - self._number - 1)
+        self._number = number
+        return not self._stopping.wait(number * every_s - now_s)
 
     def _send(self, producer: Producer[bytes, bytes], found: Mapping[str, float]) -> None:
         self.counters.samples += 1

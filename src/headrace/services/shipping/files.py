@@ -63,7 +63,8 @@ class OpenFile:
         if not self.is_known_by_its_head:
             head = os.pread(self.descriptor, min(HEAD, self.followed.read), 0)
             position.head_size, position.head = len(head), fingerprint(head)
-        position.check(position.offset, tail_before(self.descriptor, position.offset))
+        if position.checked_at != position.offset:
+            position.check(position.offset, tail_before(self.descriptor, position.offset))
         position.size = self.size()
         position.kept_ms = now_ms
         return position

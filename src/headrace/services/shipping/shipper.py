@@ -97,6 +97,7 @@ class Shipper:
                 settings.stdin, new_id(), most=settings.max_line, joins=settings.joins
             )
         self._producers_made: list[int] = []
+        self._kept: list[object] = []
         self._why_dead: ClientError | None = None
         self._new_producer()
 
@@ -331,9 +332,12 @@ class Shipper:
             self._keep()
 
     def _keep(self) -> None:
+        """What is on disk already is not written again: an idle shipper leaves the disk alone."""
         positions = self.roster.positions(self._wall_ms())
-        if self.state is not None:
+        standing = [one.standing() for one in positions]
+        if self.state is not None and standing != self._kept:
             self.state.save(positions)
+            self._kept = standing
         self.roster.is_new = False
 
     def _flush(self) -> None:

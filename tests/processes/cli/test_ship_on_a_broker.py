@@ -1,0 +1,240 @@
+"""The log shipper and the metrics agent on a broker: what they find, and what they say."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from headrace.client import Admin
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.client.reading import RecordReader
+from headrace.services.shipping.positions import FILE, StateError, StateFolder
+from headrace.services.shipping.records import Origin
+from headrace.services.shipping.shipper import Settings, Shipper
+from headrace.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker() as one:
+        yield one
+
+
+class Shipping:
+    """Ships what is there to a topic of the test's own, again and again."""
+
+    def __init__(self, broker, folder, topic, **settings):
+        self.connection = Connection({"bootstrap.servers": broker.bootstrap})
+        Admin(broker.bootstrap).topics.create(topic, partitions=1, settings=settings)
+        self.folder, self.topic = folder, topic
+        self.notes = []
+
+    def once(self, pattern="*.log*", **more):
+        state = StateFolder(self.folder / "state")
+        settings = Settings(
+            patterns=[str(self.folder / pattern)],
+            topic=self.topic,
+            origin=Origin(host="h"),
+            once=True,
+            **more,
+        )
+        shipper = Shipper(self.connection, settings, state, self.notes.append)
+        shipper.run()
+        return shipper.counters
+
+    def messages(self):
+        return [one["message"] for one in self.records()]
+
+    def records(self):
+        reader = RecordReader(self.connection, self.topic)
+        found = [json.loads(one.value) for one in reader.records()]
+        reader.close()
+        return found
+
+
+def add(path, *lines):
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+LINES = [f"INFO line {n} of a program that says where it is" for n in range(9)]
+
+
+def test_a_file_is_read_on_where_it_was_left(broker, tmp_path):
+    shipping, log = Shipping(broker, tmp_path, "left"), tmp_path / "a.log"
+    add(log, *LINES[:2])
+    assert shipping.once().written == 2
+    add(log, *LINES[2:4])
+    assert shipping.once().written == 2
+    assert shipping.once().written == 0
+    assert shipping.messages() == LINES[:4]
+
+
+def test_a_file_that_was_renamed_while_nobody_followed_it_is_found_in_its_folder(broker, tmp_path):
+    shipping, log = Shipping(broker, tmp_path, "renamed"), tmp_path / "a.log"
+    add(log, *LINES[:2])
+    shipping.once("a.log")
+    add(log, *LINES[2:4])
+    log.rename(tmp_path / "kept-elsewhere")
+    add(log, *LINES[4:6])
+    shipping.once("a.log")
+    assert sorted(shipping.messages()) == LINES[:6]
+
+
+def test_a_file_that_was_copied_and_emptied_goes_on_in_its_copy(broker, tmp_path):
+    shipping, log = Shipping(broker, tmp_path, "copied"), tmp_path / "a.log"
+    add(log, *LINES[:3])
+    shipping.once()
+    add(log, *LINES[3:5])
+    (tmp_path / "a.log.1").write_bytes(log.read_bytes())
+    os.truncate(log, 0)
+    add(log, *LINES[5:7])
+    shipping.once()
+    assert sorted(shipping.messages()) == LINES[:7]
+    assert len({one["id"] for one in shipping.records()}) == 7
+    assert any("is the copy of" in note for note in shipping.notes)
+
+
+def test_a_file_that_is_gone_before_it_was_read_is_told_of(broker, tmp_path):
+    shipping, log = Shipping(broker, tmp_path, "gone"), tmp_path / "a.log"
+    add(log, *LINES[:1])
+    shipping.once()
+    state = json.loads((tmp_path / "state" / FILE).read_text())
+    state["files"][0]["size"] += 100  # it had grown when it was last looked at
+    (tmp_path / "state" / FILE).write_text(json.dumps(state))
+    log.unlink()
+    assert shipping.once().files_lost == 1
+    assert any("is gone: 100 bytes of it, or more, were not shipped" in n for n in shipping.notes)
+
+
+def test_what_cannot_be_followed_is_told_of_once(broker, tmp_path):
+    shipping = Shipping(broker, tmp_path, "cannot")
+    (tmp_path / "b.log.gz").write_bytes(b"x")
+    os.mkfifo(tmp_path / "c.log")
+    add(tmp_path / "a.log", LINES[0])
+    counters = shipping.once()
+    assert (counters.written, counters.not_followed) == (1, 2)
+    assert any("b.log.gz is not followed: it is compressed." in note for note in shipping.notes)
+    assert any("c.log is not followed: it is no plain file" in note for note in shipping.notes)
+
+
+def test_lines_that_are_too_long_come_in_pieces(broker, tmp_path):
+    shipping = Shipping(broker, tmp_path, "long")
+    add(tmp_path / "a.log", "x" * 2500, "INFO short")
+    assert shipping.once(max_line=1024).cut == 3
+    found = [(len(one["message"]), one.get("cut")) for one in shipping.records()]
+    assert found == [(1024, "begin"), (1024, "middle"), (452, "end"), (10, None)]
+
+
+def test_a_record_that_the_topic_does_not_take_is_shortened_and_says_so(broker, tmp_path):
+    shipping = Shipping(broker, tmp_path, "small", **{"max.message.bytes": "6000"})
+    chaos = "".join(chr(33 + (n * n * 7 + n // 3) % 90) for n in range(30_000))
+    add(tmp_path / "a.log", chaos, "INFO short")
+    counters = shipping.once(compression="none")
+    assert (counters.shortened, counters.written) == (1, 2)
+    found = {len(one["message"]): one.get("problem") for one in shipping.records()}
+    assert found == {4096: "larger than the topic takes: the rest was left out", 10: None}
+
+
+def test_a_topic_that_is_gone_ends_it_with_a_sentence_and_nothing_is_forgotten(tmp_path):
+    with Broker(settings={"auto.create.topics.enable": "false"}) as broker:
+        shipping = Shipping(broker, tmp_path, "away")
+        add(tmp_path / "a.log", *LINES[:2])
+        shipping.connection.settings["topic.metadata.propagation.max.ms"] = 1000
+        Admin(broker.bootstrap).topics.delete("away")
+        with pytest.raises(ClientError, match="away"):
+            shipping.once()
+    assert json.loads((tmp_path / "state" / FILE).read_text())["files"][0]["offset"] == 0
+
+
+def test_a_state_folder_is_one_shippers_and_what_cannot_be_read_is_not_taken_for_empty(tmp_path):
+    first = StateFolder(tmp_path)
+    with pytest.raises(StateError, match="Another shipper uses the state folder"):
+        StateFolder(tmp_path)
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(StateError, match="Move it away"):
+        first.load()
+    first.close()
+
+
+# ---- the commands
+
+
+def command(broker, *words, given=b"", folder):
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *words, "--bootstrap", broker.bootstrap],
+        input=given,
+        capture_output=True,
+        timeout=100,
+        env=dict(os.environ, XDG_STATE_HOME=str(folder)),
+    )
+
+
+def test_a_pipe_is_read_to_its_end_and_lines_are_found(broker, tmp_path):
+    Admin(broker.bootstrap).topics.create("piped", partitions=1)
+    given = b"INFO one\nERROR two\nTraceback (most recent call last):\n  File x\nKeyError: 1\n"
+    words = ("ship", "logs", "-", "--topic", "piped", "--service", "demo", "--host", "h")
+    shipped = command(broker, *words, given=given, folder=tmp_path)
+    assert shipped.returncode == 0 and b"2 records written" in shipped.stderr
+    found = command(
+        broker, "logs", "search", "keyerror", "--topic", "piped", "--json", folder=tmp_path
+    )
+    [record] = json.loads(found.stdout)["records"]
+    assert (record["level"], record["service"]) == ("ERROR", "demo")
+    shown = command(broker, "logs", "search", "--topic", "piped", folder=tmp_path)
+    assert b"INFO demo h  INFO one" in shown.stdout and b"\n    KeyError: 1\n" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ship", "logs", "/no/such.log", "--once"), b"There is no file /no/such.log."),
+        (("ship", "logs", "x", "--topic", "nope"), b"There is no topic nope at"),
+        (("ship", "logs", "x", "--format", "xml"), b"--format is one of auto, json"),
+        (("ship", "logs", "x", "--zone", "Moon"), b"'Moon' is no time zone"),
+        (("ship", "metrics", "--scrape", "file:///etc"), b"is no URL"),
+        (("logs", "search", "--level", "loud"), b"loud is no level"),
+        (("logs", "search", "--from", "soon"), b"'soon' is no time"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(broker, tmp_path, words, said):
+    refused = command(broker, *words, folder=tmp_path)
+    assert refused.returncode == 1
+    assert said in refused.stderr and b"Traceback" not in refused.stderr
+
+
+def test_the_agent_writes_numbers_of_this_machine_and_of_endpoints(broker, tmp_path):
+    Admin(broker.bootstrap).topics.create("metrics", partitions=1)
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"requests_total 7\n")
+
+        def log_message(self, format, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    at = f"127.0.0.1:{server.server_port}"
+    words = ("ship", "metrics", "--every", "1", "--samples", "2", "--host", "h")
+    more = ("--scrape", f"http://{at}/metrics", "--scrape", "http://127.0.0.1:9/", "--json")
+    done = command(broker, *words, *more, folder=tmp_path)
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["samples"] == 2
+    reader = RecordReader(Connection({"bootstrap.servers": broker.bootstrap}), "metrics")
+    *_, last = [json.loads(one.value) for one in reader.records()]
+    reader.close()
+    numbers = last["metrics"]
+    assert last["host"] == "h"
+    assert {"cpu_percent", "load_1m", "memory_percent", "network_sent_bytes_per_s"} <= set(numbers)
+    assert numbers[f'requests_total{{endpoint="{at}"}}'] == 7.0
+    assert numbers['scrape_up{endpoint="127.0.0.1:9"}'] == 0.0
