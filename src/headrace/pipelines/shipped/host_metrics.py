@@ -199,8 +199,8 @@ def _changed(samples: DataFrame, rule: Change) -> DataFrame:
     before = F.filter("minutes", lambda each: each["at"] < last)
     total = F.aggregate(before, F.lit(0.0), lambda sum, each: sum + each["value"])
     known = grouped.select(
-        "window", "host", "metric", now[0]["value"].alias("value"),
-        (total / F.size(before)).alias("base"), F.size(before).alias("known"),
+        "window", "host", "metric", F.get(now, F.lit(0))["value"].alias("value"),
+        F.try_divide(total, F.size(before)).alias("base"), F.size(before).alias("known"),
     )  # fmt: skip
     away = F.abs(F.col("value") - F.col("base"))
     bad = known.where(
