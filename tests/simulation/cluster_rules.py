@@ -79,6 +79,6 @@ CAUGHT_BY: dict[Rule, int] = {
     aborted_transactions_are_not_told: 1,
     duplicates_are_appended_again: 2,
     coordinators_answer_before_replication: 1,
-    coordinators_tell_without_a_word_of_their_followers: 2,
+    coordinators_tell_without_a_word_of_their_followers: 11,
     flushes_do_nothing: 0,
 }
