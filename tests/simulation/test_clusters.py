@@ -12,9 +12,9 @@ from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
 from tests.simulation.cluster_rules import CAUGHT_BY, Rule
 
-# The first three see every trouble but those that came later (simulator/cluster/character.py): 11 has a
-# group that commits seldom, 12 a controller that joins, 18 and 245 have firewalls; both saw, as they
-# were drawn before, a coordinator that was cut off tell old offsets.
+# The first three see every trouble but those that came later (simulator/cluster/character.py). 11
+# has a group that commits seldom, 12 a controller that joins, 18 and 245 have firewalls; both saw,
+# as they were drawn before, a coordinator that was cut off tell old offsets.
 FIXED_SEEDS = (*range(6), 11, 12, 18, 245)
 MORE_SEEDS = range(6, 18)
 
