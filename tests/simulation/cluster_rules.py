@@ -74,7 +74,7 @@ CAUGHT_BY: dict[Rule, int] = {
     replication.unclean_stops_are_trusted: 2,
     commit_what_the_controller_alone_has: 2,
     vote_for_a_shorter_log: 1,
-    roles_before_the_registration: 6,
+    roles_before_the_registration: 12,
     readers_see_open_transactions: 1,
     aborted_transactions_are_not_told: 1,
     duplicates_are_appended_again: 2,
