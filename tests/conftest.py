@@ -24,8 +24,12 @@ settings.load_profile("headrace")
 assert callable(providers._get_local_constants)
 providers._get_local_constants = lambda: providers._local_constants
 raise_open_files_limit()
-signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # while tests are collected, nothing is garbage
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A command that a test before ran in this process may have left its own handler."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

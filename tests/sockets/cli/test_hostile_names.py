@@ -68,6 +68,7 @@ def walk(folder: Path) -> list[list[str]]:
         ["topics", "alter", "lines", "--config", f"{HOSTILE}=1"],
         ["topics", "alter", "lines", "--unset", HOSTILE],
         ["topics", "delete", HOSTILE, "--yes"],
+        ["topics", "empty", HOSTILE, "--yes"],
         ["produce", HOSTILE, str(folder / "lines")],
         ["produce", "lines", str(folder / HOSTILE.replace("/", "_"))],
         ["consume", "lines"],

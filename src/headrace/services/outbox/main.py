@@ -11,6 +11,8 @@ import json
 import logging
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -31,15 +33,15 @@ def serve(
 ) -> Relay:
     """Raises OSError if the address of the metrics is taken."""
     relay = Relay(engine, at, settings)
-    _stop_by_signal(relay)
-    _collect_less()
-    server = None if metrics is None else _served(relay, metrics)
-    try:
-        relay.run()
-    finally:
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+    with _stopped_by_signals(relay):
+        _collect_less()
+        server = None if metrics is None else _served(relay, metrics)
+        try:
+            relay.run()
+        finally:
+            if server is not None:
+                server.shutdown()
+                server.server_close()
     return relay
 
 
@@ -50,14 +52,19 @@ def _collect_less() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _stop_by_signal(relay: Relay) -> None:
+@contextmanager
+def _stopped_by_signals(relay: Relay) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
         relay.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _served(relay: Relay, address: tuple[str, int]) -> ThreadingHTTPServer:
