@@ -32,9 +32,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def log_in(page: Page, name: str) -> None:
     """Without a mouse: the first field has the focus."""
     page.goto("/topics")
+    # A page that has just come may not have given the focus yet: keys would go nowhere.
+    expect(page.get_by_label("User", exact=True)).to_be_focused()
     page.keyboard.type(name)
     page.keyboard.press("Tab")
+    expect(page.get_by_label("Password", exact=True)).to_be_focused()
     page.keyboard.type(PASSWORD)
+    expect(page.get_by_label("User", exact=True)).to_have_value(name)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
 
