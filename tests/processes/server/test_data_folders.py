@@ -113,9 +113,11 @@ def test_a_folder_disappears_and_the_node_lives(tmp_path: Path) -> None:
         wait(lambda: node.status()["offline_folders"], "the folder is told to be offline")
         assert node.process.poll() is None
         assert f"the data folder {node.two} (directory.id" in node.log()
+        # The controller hears of the folder first, and writes who leads then.
+        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
         status = node.status()
         assert status["offline_folders"] == [{"broker": 1, "folder": str(node.two)}]
-        assert status["offline"] == [f"orders-{lost}"] and not status["well"]
+        assert not status["well"]
         code, shown = node.command("cluster", "status")
         assert code == 1 and f"the data folder {node.two} of broker 1 is offline" in shown
         assert (
@@ -133,14 +135,15 @@ def test_a_folder_disappears_and_the_node_lives(tmp_path: Path) -> None:
 
     with started(tmp_path) as node:  # without its disk
         assert "it is empty, and replicas of this node lie in a folder" in node.log()
-        assert node.status()["offline"] == [f"orders-{lost}"]
+        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
         assert node.produce("orders", kept) is None
         node.stop()
 
     shutil.rmtree(tmp_path / "two")
     (tmp_path / "gone").rename(tmp_path / "two")
     with started(tmp_path) as node:  # with it again
-        assert node.status()["offline_folders"] == [] and node.status()["offline"] == []
+        wait(lambda: not node.status()["offline_folders"], "both folders are there")
+        wait(lambda: not node.status()["offline"], "nothing is offline")
         assert node.produce("orders", lost) is None
         node.stop()
 
@@ -163,6 +166,6 @@ def test_a_lost_disk_is_replaced_only_by_the_operators_word(tmp_path: Path) -> N
     assert f"Formatted {node.two}" in formatted.stdout
     with started(tmp_path) as node:
         assert node.status()["offline_folders"] == []
-        assert node.status()["offline"] == [f"orders-{lost}"], "nobody leads an empty log"
+        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "nobody leads an empty log")
         assert node.produce("orders", 1 - lost) is None
         node.stop()
