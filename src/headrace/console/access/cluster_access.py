@@ -74,7 +74,7 @@ class ClusterAccess:
     ) -> Answer:
         """`question(connection, *given)`, on a thread."""
         if self._is_closed:
-            raise Ended("This session has ended.")
+            raise Ended("You are logged out, or the console stops.")
         if self._under_way >= self._most:
             raise TooBusy("The console has too many questions under way; try again in a moment.")
         self._under_way += 1
